@@ -163,8 +163,7 @@ Problem unexpected(const CLI::App& active, const std::string& word) {
     if (!meant.empty()) problem.remedy = "did you mean --" + meant + "?";
     return problem;
   }
-  std::vector<std::string> commands;
-  for (const CLI::App* command : active.get_subcommands({})) commands.push_back(command->get_name());
+  const auto commands = mapped<std::string>(active.get_subcommands({}), &CLI::App::get_name);
   const std::string meant = nearest_name(word, commands);
   problem.found = "not expected here";
   problem.remedy = meant.empty() ? "see --help" : "did you mean the command " + meant + "?";

@@ -5,6 +5,9 @@
 // with.
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <vector>
 
 namespace mpt {
 
@@ -26,6 +29,43 @@ bool all_of(const Values& values, Predicate&& holds) {
 template <class Values, class Predicate>
 auto find_if(Values& values, Predicate&& holds) {
   return std::find_if(values.begin(), values.end(), holds);
+}
+
+/// What `of` gives for each value: a function of it, or a member.
+template <class T, class Values, class F>
+std::vector<T> mapped(Values&& values, F&& of) {
+  std::vector<T> all;
+  for (auto&& value : values) all.emplace_back(std::invoke(of, value));
+  return all;
+}
+
+/// The sum of what `of` gives for each value.
+template <class T, class Values, class F>
+T sum_of(const Values& values, F&& of) {
+  T sum{};
+  for (const auto& value : values) sum += std::invoke(of, value);
+  return sum;
+}
+
+/// The largest of `least` and of what `of` gives for each value.
+template <class T, class Values, class F>
+T max_of(const Values& values, T least, F&& of) {
+  for (const auto& value : values) least = std::max<T>(least, std::invoke(of, value));
+  return least;
+}
+
+/// The value of a key in a map, or null.
+template <class Map, class Key = typename Map::key_type>
+auto* find_value(Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+/// A copy of the value of a key in a map.
+template <class Map, class Key = typename Map::key_type>
+std::optional<typename Map::mapped_type> copy_of(const Map& map, const Key& key) {
+  const auto* const found = find_value(map, key);
+  return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
 /// Sorts by key; values with equal keys keep their order.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "base/text.h"
 
 namespace mpt {
@@ -29,8 +30,8 @@ Json* ObjectBuilder::find(const std::string& key) {
     const auto found = std::find(keys_.begin(), keys_.end(), key);
     return found == keys_.end() ? nullptr : &values_[size_t(found - keys_.begin())];
   }
-  const auto found = places_.find(key);
-  return found == places_.end() ? nullptr : &values_[found->second];
+  const size_t* const place = find_value(places_, key);
+  return place == nullptr ? nullptr : &values_[*place];
 }
 
 void ObjectBuilder::set(std::string key, Json value, WorkBudget& budget) {

@@ -193,9 +193,7 @@ bool ActivationPeaks::fit(const FootprintsByStage& footprints, std::span<const i
 }
 
 size_t ActivationPeaks::bytes() const {
-  size_t bytes = 0;
-  for (const auto& moments : moments_) bytes += moments.size() * sizeof(int32_t);
-  return bytes;
+  return sum_of<size_t>(moments_, [](const auto& moments) { return moments.size() * sizeof(int32_t); });
 }
 
 }  // namespace mpt

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/ranges.h"
 #include "base/text.h"
 #include "base/words.h"
 
@@ -83,8 +84,8 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
   }
   SearchBounds bounds;
   for_each_field<SearchBounds>([&](const char* name, auto member, const char*, const FieldRule& rule) {
-    const auto found = words.find(name_of(name));
-    if (found != words.end()) set_from_words(bounds.*member, found->second, option_of(name), rule);
+    if (const auto* own = find_value(words, name_of(name)))
+      set_from_words(bounds.*member, *own, option_of(name), rule);
   });
   return bounds;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt {
 namespace {
@@ -53,15 +54,12 @@ void LayerList::assign(const std::vector<LayerKind>& all, const std::vector<size
     kinds.emplace(name, kind);
     names.push_back(name);
   }
-  std::vector<std::string> of_layers;
-  for (const size_t k : order) of_layers.push_back(names[k]);
+  const auto of_layers = mapped<std::string>(order, [&](const size_t k) { return names[k]; });
   runs = runs_of(of_layers);
 }
 
 int64_t LayerList::count() const {
-  int64_t layers = 0;
-  for (const LayerRun& run : runs) layers += run.repeat * int64_t(run.of.size());
-  return layers;
+  return sum_of<int64_t>(runs, [](const LayerRun& run) { return run.repeat * int64_t(run.of.size()); });
 }
 
 const std::string& LayerList::name_of(int64_t layer) const {

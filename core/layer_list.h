@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ranges.h"
 #include "core/layer_kind.h"
 
 namespace mpt {
@@ -56,8 +57,8 @@ class LayerList {
     if (found < 2) return only;
     for (const LayerRun& run : runs) {
       for (const std::string& name : run.of) {
-        const auto kind = kinds.find(name);
-        if (kind != kinds.end() && wanted(kind->second)) return &kind->second;
+        const auto* const kind = find_value(kinds, name);
+        if (kind != nullptr && wanted(*kind)) return kind;
       }
     }
     return nullptr;

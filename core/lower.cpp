@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "core/action_memory.h"
 
 namespace mpt {
@@ -127,8 +128,7 @@ class Lowering {
   // Sorts by nominal start. The order of creation settles ties and respects every wait. Starts are small
   // whole numbers, so the sort counts instead of comparing.
   void sort_by_nominal_start() {
-    int64_t last = 0;
-    for (const Draft& d : drafts_) last = std::max(last, d.start);
+    const auto last = max_of<int64_t>(drafts_, 0, &Draft::start);
     std::vector<int> place(size_t(last) + 2, 0);
     for (const Draft& d : drafts_) ++place[size_t(d.start) + 1];
     std::partial_sum(place.begin(), place.end(), place.begin());

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/json.h"
+#include "base/ranges.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 
@@ -188,11 +189,10 @@ Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
                     {rows.rank_of_stage.begin(), rows.rank_of_stage.end()},
                     {}};
   for (int64_t r = 0; r < rows.ranks; ++r) {
-    const auto found = rows.rows.find(std::to_string(r));
+    const auto found = copy_of(rows.rows, std::to_string(r));
     std::string bad;
-    auto row = row_from_text(found == rows.rows.end() ? "" : found->second, int(r), &bad);
-    if (found == rows.rows.end())
-      problems.add("/schedule/rows", fmt::format("no row for rank {}", r), "one row per rank");
+    auto row = row_from_text(found.value_or(""), int(r), &bad);
+    if (!found) problems.add("/schedule/rows", fmt::format("no row for rank {}", r), "one row per rank");
     if (!row)
       problems.add(fmt::format("/schedule/rows/{}", r), fmt::format("\"{}\"", bad),
                    "an action such as F0, B3 or 2F0");

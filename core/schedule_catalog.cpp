@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "core/schedules/generated.h"
 #include "core/schedules/list_scheduler.h"
 
@@ -135,9 +136,7 @@ const ScheduleEntry& find_schedule(const std::string& name, const std::string& w
 }
 
 std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const ScheduleEntry& entry : schedule_catalog()) names.push_back(entry.name);
-  return names;
+  return mapped<std::string>(schedule_catalog(), &ScheduleEntry::name);
 }
 
 }  // namespace mpt

@@ -9,16 +9,14 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/ranges.h"
 #include "base/text.h"
 #include "models/family.h"
 
 namespace mpt::models {
 namespace {
 
-Json known(const Values& values, Value value) {
-  const auto found = values.find(value);
-  return found == values.end() ? Json() : found->second;
-}
+Json known(const Values& values, Value value) { return copy_of(values, value).value_or(Json()); }
 
 bool fits(const Values& values, Value value, const std::string& wanted) {
   const std::string text = text_of(known(values, value));
@@ -74,8 +72,7 @@ class Writer {
 
   void write(const DialectRow& row, const std::map<std::string, Json>& given) {
     if (row.given) {
-      const auto found = given.find(row.word);
-      if (found != given.end()) add(row, found->second, found->second == Json(false));
+      if (const Json* found = find_value(given, row.word)) add(row, *found, *found == Json(false));
     } else if (!holds(row.condition, values_)) {
       return;
     } else if (!row.code.empty()) {
@@ -283,9 +280,8 @@ std::optional<Value> unsaid_mixer(const Dialect& dialect, const Values& values) 
                                                   {"convolution", Value::convolution},
                                                   {"sparse_shared", Value::index_chosen}};
   for (const Json& mixer : values.at(Value::mixers)) {
-    const auto part = parts.find(mixer.get<std::string>());
-    const auto says = [&](const DialectRow& row) { return row.value == part->second; };
-    if (part != parts.end() && !any_of(dialect.rows, says)) return part->second;
+    const auto part = copy_of(parts, mixer.get<std::string>());
+    if (part && !any_of(dialect.rows, [&](const DialectRow& row) { return row.value == part; })) return part;
   }
   return std::nullopt;
 }
@@ -298,13 +294,13 @@ class OwnWords : public WordSource {
       if (!word.usual) words_[word.name] = word.value;
   }
   bool has(const std::string& word) const override {
-    const auto found = words_.find(word);
-    return found != words_.end() && found->second != Json(false) && !found->second.is_null();
+    const Json* const found = find_value(words_, word);
+    return found != nullptr && *found != Json(false) && !found->is_null();
   }
   std::optional<std::string> find(const std::string& word) const override {
-    const auto found = words_.find(word);
-    if (found == words_.end()) return std::nullopt;
-    return found->second == Json(true) ? "" : found->second.is_null() ? "None" : text_of(found->second);
+    const Json* const found = find_value(words_, word);
+    if (found == nullptr) return std::nullopt;
+    return *found == Json(true) ? "" : found->is_null() ? "None" : text_of(*found);
   }
   std::string source(const std::string& word) const override { return find(word).value_or(""); }
   std::string at(const std::string& word) const override { return "words of a dialect at " + word; }
@@ -459,9 +455,7 @@ std::string field_of(const Dialect& dialect, const Word& word, bool& contrary) {
 }
 
 std::string word_of(const Dialect& dialect, const std::string& field) {
-  const auto found = dialect.fields.find(field);
-  if (found != dialect.fields.end()) return found->second;
-  return replaced(field, '_', '-');
+  return copy_of(dialect.fields, field).value_or(replaced(field, '_', '-'));
 }
 
 }  // namespace mpt::models

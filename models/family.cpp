@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/ranges.h"
 #include "models/value_map.h"
 
 namespace mpt::models {
@@ -119,18 +120,15 @@ FamilyTable read_families(const std::string& text) {
   for (const auto& [type, json] : file.items()) {
     const Family& family = own.at(type);
     EntryCheck(type, problems).check(family, json, table.types);
-    const auto base = table.families.find(family.like);
-    table.families[type] = base == table.families.end() ? family : inherited(family, base->second, json);
+    const Family* const base = find_value(table.families, family.like);
+    table.families[type] = base == nullptr ? family : inherited(family, *base, json);
     table.types.push_back(type);
   }
   problems.throw_if_any();
   return table;
 }
 
-const Family* find_family(const std::string& type) {
-  const auto found = table().families.find(type);
-  return found == table().families.end() ? nullptr : &found->second;
-}
+const Family* find_family(const std::string& type) { return find_value(table().families, type); }
 
 const std::vector<std::string>& family_types() { return table().types; }
 
@@ -152,9 +150,7 @@ std::vector<std::string> known_words(Value value) {
     return {"full",          "rotary", "window", "chunk",       "sparse",
             "sparse_shared", "linear", "both",   "convolution", "none"};
   if (value == Value::activation) {
-    std::vector<std::string> names;
-    for (const ActivationName& activation : activation_names()) names.emplace_back(activation.name);
-    return names;
+    return mapped<std::string>(activation_names(), &ActivationName::name);
   }
   const ValueForm* const form = form_of(value);
   return form == nullptr ? std::vector<std::string>{} : form->known;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "base/ranges.h"
 #include "models/values.h"
 
 namespace mpt::models {
@@ -36,8 +37,8 @@ struct Family {
 #include "generated/Family.inc"
 
   bool has_keys(Value value) const {
-    const auto found = keys.find(value);
-    return found != keys.end() && !found->second.empty();
+    const auto* const found = find_value(keys, value);
+    return found != nullptr && !found->empty();
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 
 namespace mpt::models {
 namespace {
@@ -45,8 +46,8 @@ std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::st
 }
 
 std::optional<KeyPlace> FamilyReader::find(Value value) {
-  const auto keys = family_.keys.find(value);
-  return keys == family_.keys.end() ? std::nullopt : find_key(config_, keys->second);
+  const auto* const keys = find_value(family_.keys, value);
+  return keys == nullptr ? std::nullopt : find_key(config_, *keys);
 }
 
 bool FamilyReader::says(Value value) {
@@ -61,16 +62,14 @@ int64_t FamilyReader::whole(Value name, int64_t least, bool required) {
       return least > 0 ? object.size(place->key.c_str()) : object.count_or(place->key.c_str(), 0);
     if (null_switches_off(name)) return 0;
   }
-  const auto value = family_.numbers.find(name);
-  if (value != family_.numbers.end()) return int64_t(value->second);
+  if (const auto* value = find_value(family_.numbers, name)) return int64_t(*value);
   if (!required) return 0;
   const std::string key = family_.has_keys(name) ? family_.keys.at(name).front() : enum_name(name);
   return config_.size(key.c_str());
 }
 
 double FamilyReader::real_of(Value name, double otherwise) {
-  const auto value = family_.numbers.find(name);
-  if (value != family_.numbers.end()) otherwise = value->second;
+  otherwise = copy_of(family_.numbers, name).value_or(otherwise);
   const auto place = find(name);
   if (!place) return otherwise;
   Config object = place->object;
@@ -79,8 +78,7 @@ double FamilyReader::real_of(Value name, double otherwise) {
 }
 
 std::string FamilyReader::word_of(Value value) {
-  const auto known = family_.words.find(value);
-  std::string otherwise = known != family_.words.end() ? known->second : "";
+  const std::string otherwise = copy_of(family_.words, value).value_or("");
   const auto place = find(value);
   if (!place) return otherwise;
   Config object = place->object;

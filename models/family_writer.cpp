@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ranges.h"
+
 namespace mpt::models {
 namespace {
 
@@ -43,10 +45,7 @@ Json FamilyWriter::take() {
   return json_.get<std::map<std::string, Json>>();
 }
 
-double FamilyWriter::number(Value value) const {
-  const auto found = family_.numbers.find(value);
-  return found == family_.numbers.end() ? 0.0 : found->second;
-}
+double FamilyWriter::number(Value value) const { return copy_of(family_.numbers, value).value_or(0.0); }
 
 void FamilyWriter::shared_width(int64_t width) {
   if (family_.has_keys(Value::shared_ffn)) return put(Value::shared_ffn, width);

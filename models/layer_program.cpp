@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_program.h"
 
+#include "base/ranges.h"
 #include "models/layer_builder.h"
 #include "models/layer_kinds.h"
 
@@ -338,27 +339,23 @@ ParameterShare parameter_share(const LayerProgram& program) {
 }
 
 int64_t parameters(const LayerProgram& program) {
-  int64_t sum = 0;
-  for (const Operator& op : program.operators) sum += op.parameters;
-  return sum;
+  return sum_of<int64_t>(program.operators, &Operator::parameters);
 }
 
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
   if (recompute == Recompute::full && program.input_bytes > 0) return program.input_bytes;
-  int64_t sum = 0;
-  for (const Operator& op : program.operators)
-    sum += recompute == Recompute::none ? op.saved_bytes : op.saved_bytes_selective;
-  return sum;
+  return sum_of<int64_t>(program.operators, [&](const Operator& op) {
+    return recompute == Recompute::none ? op.saved_bytes : op.saved_bytes_selective;
+  });
 }
 
 double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Training& training) {
   Layout one;
   one.training = training;
   const auto flop = [](const LayerProgram& program) {
-    double sum = 0.0;
-    for (const Operator& op : program.operators)
-      sum += forward_flop(op.shape) + input_gradient_flop(op.shape) + weight_gradient_flop(op.shape);
-    return sum;
+    return sum_of<double>(program.operators, [](const Operator& op) {
+      return forward_flop(op.shape) + input_gradient_flop(op.shape) + weight_gradient_flop(op.shape);
+    });
   };
   const LayerKinds kinds(model);
   std::vector<double> of_kind;

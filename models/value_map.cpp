@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
+
 namespace mpt::models {
 namespace {
 
@@ -140,16 +142,14 @@ const ValueForm* form_of(Value value) {
     }
     return found;
   }();
-  const auto found = forms.find(value);
-  return found == forms.end() ? nullptr : &found->second;
+  return find_value(forms, value);
 }
 
 FieldRule rule_of(Value value) {
   static const std::map<Value, FieldRule> rules{
 #include "generated/value_rules.inc"
   };
-  const auto found = rules.find(value);
-  return found == rules.end() ? FieldRule{} : found->second;
+  return copy_of(rules, value).value_or(FieldRule{});
 }
 
 std::string text_of(const Json& value) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 
 namespace mpt::reports {
@@ -13,11 +14,7 @@ namespace {
 constexpr size_t kGap = 2;  // in front of each column
 
 // The longest word of a text: the least width of its column.
-size_t longest_word(const std::string& text) {
-  size_t longest = 0;
-  for (const std::string& word : split_at(text, ' ')) longest = std::max(longest, columns_of(word));
-  return longest;
-}
+size_t longest_word(const std::string& text) { return max_of<size_t>(split_at(text, ' '), 0, columns_of); }
 
 std::vector<std::string> lines_of_cell(const std::string& cell, size_t width) {
   if (columns_of(cell) <= width) return {cell};

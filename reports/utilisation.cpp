@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 
 namespace mpt::reports {
 
@@ -35,10 +36,9 @@ double peak_flop_per_s(const Plan& plan) {
   const ClusterSpec& cluster = plan.cluster;
   if (!cluster.mixed() || plan.layout.ranks() != cluster.devices)
     return double(plan.layout.ranks()) * peak_flop_per_s(cluster.device, plan.layout.precision);
-  double peak = 0.0;
-  for (const DeviceGroup& group : cluster.groups)
-    peak += double(group.devices) * peak_flop_per_s(group.device, plan.layout.precision);
-  return peak;
+  return sum_of<double>(cluster.groups, [&](const DeviceGroup& group) {
+    return double(group.devices) * peak_flop_per_s(group.device, plan.layout.precision);
+  });
 }
 
 double model_flop_utilisation(const Plan& plan, double step_time_s) {
@@ -52,9 +52,7 @@ double model_flop_utilisation(const Plan& plan) {
 }
 
 int64_t peak_bytes(const Plan& plan) {
-  int64_t peak = 0;
-  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
-  return peak;
+  return max_of<int64_t>(plan.prediction.memory, 0, &RankMemory::peak_bytes);
 }
 
 std::string describe_utilisation(const Plan& plan) {

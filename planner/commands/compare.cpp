@@ -13,6 +13,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "planner/commands/commands.h"
@@ -67,8 +68,7 @@ void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) 
 
 // Clusters and frameworks are axes if there are several of them.
 std::vector<ComparedAxis> axes_of(const CLI::App& command, CompareOptions& o) {
-  std::vector<ComparedAxis> axes;
-  for (const std::string& text : o.over) axes.push_back(parse_axis(text));
+  auto axes = mapped<ComparedAxis>(o.over, parse_axis);
   check_axes(command, axes);
   if (o.frameworks.size() == 1) o.base.request.framework = o.frameworks.front();
   if (o.frameworks.size() > 1) axes.insert(axes.begin(), {"framework", o.frameworks});

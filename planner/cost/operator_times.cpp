@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ranges.h"
 #include "planner/cost/operator_pieces.h"
 
 namespace mpt::planner {
@@ -91,17 +92,9 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
 
 }  // namespace
 
-double OperatorCollectives::seconds() const {
-  double sum = 0.0;
-  for (const CollectiveCost& c : costs) sum += c.seconds;
-  return sum;
-}
+double OperatorCollectives::seconds() const { return sum_of<double>(costs, &CollectiveCost::seconds); }
 
-double OperatorCollectives::exposed_s() const {
-  double sum = 0.0;
-  for (const CollectiveCost& c : costs) sum += c.exposed_s;
-  return sum;
-}
+double OperatorCollectives::exposed_s() const { return sum_of<double>(costs, &CollectiveCost::exposed_s); }
 
 bool has_input_gradient(InstructionKind pass) {
   return pass == InstructionKind::backward || pass == InstructionKind::input_gradient;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "models/layer_kinds.h"
 #include "planner/cost/attention_cost.h"
 #include "planner/cost/cost_source.h"
@@ -105,8 +106,8 @@ class ProfileCost final : public CostSource {
     const double work = work_of(s, phase);
     const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
     const auto kernel = kernel_of(s);
-    const auto found = operator_rates_.find({kind, measured, kernel});
-    if (found != operator_rates_.end()) return found->second.seconds(work);
+    if (const auto* rates = find_value(operator_rates_, {kind, measured, kernel}))
+      return rates->seconds(work);
     if (kernel) return unmeasured_->operator_s(s, phase);
     return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
                                                  : profile_.memory_bandwidth_bytes_per_s);
@@ -208,9 +209,8 @@ class ProfileCost final : public CostSource {
     const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
     // The widest measured split that divides this one; the rest is assumed to scale.
     for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
-      const auto found = pieces_.find({piece, kind, phase, tensor, recompute});
-      if (found == pieces_.end()) continue;
-      return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
+      if (const auto* timed = find_value(pieces_, {piece, kind, phase, tensor, recompute}))
+        return timed->seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
     }
     refuse_input("profile at /pieces", fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
                  "timings of every piece", "measure again with mpt-profile");

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "base/ranges.h"
 #include "planner/cost/operator_collectives.h"
 #include "planner/cost/operator_pieces.h"
 
@@ -19,8 +20,7 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
   const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   std::array<PieceCost, 3> costs;
   std::vector<CollectiveCost> collective_costs;
-  int64_t offloaded_bytes = 0;
-  for (const models::Operator& op : program.operators) offloaded_bytes += op.offloaded_bytes;
+  const auto offloaded_bytes = sum_of<int64_t>(program.operators, &models::Operator::offloaded_bytes);
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;

@@ -148,11 +148,7 @@ Spread Spread::widened(double deviation) const {
   return wider;
 }
 
-double Spread::weight() const {
-  double sum = 0.0;
-  for (const Weighed& v : values_) sum += v.weight;
-  return sum;
-}
+double Spread::weight() const { return sum_of<double>(values_, &Weighed::weight); }
 
 double Spread::quantile(double share) const {
   std::vector<Weighed> ascending = values_;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/terminal.h"
 #include "models/footprint.h"
 #include "planner/explain/confidence.h"
@@ -111,8 +112,7 @@ std::string describe_evidence(const Plan& plan) {
 
 std::string describe_draws(const Plan& plan) {
   if (!plan.search.drawn) return "";
-  std::vector<Layout> ranking;
-  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  const auto ranking = mapped<Layout>(plan.ranking, &RankedLayout::layout);
   return "\n" + wrapped(describe_drawn(*plan.search.drawn, ranking));
 }
 

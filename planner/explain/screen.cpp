@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "core/plan_words.h"
 #include "core/ties.h"
 #include "models/parameter_count.h"
@@ -224,8 +225,7 @@ std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
 // Follows the table of the layouts that it mentions.
 std::string describe_certainty(const Plan& plan) {
   if (!plan.search.drawn) return "";
-  std::vector<Layout> ranking;
-  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  const auto ranking = mapped<Layout>(plan.ranking, &RankedLayout::layout);
   const std::string text = describe_order(*plan.search.drawn, ranking);
   return text.empty() ? "" : wrapped(text);
 }

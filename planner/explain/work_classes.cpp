@@ -127,8 +127,7 @@ WorkSeconds InstructionWork::shares(InstructionId id) const {
   for (size_t k = 0; k < kInsideKinds; ++k)
     in_class(shares, class_of(CommunicationKind(k))) += inside.seconds[k] / whole_s;
   const WorkSeconds& compute = stages_[size_t(i.stage)][size_t(i.kind)];
-  double sum_s = 0.0;
-  for (const double seconds : compute) sum_s += seconds;
+  const double sum_s = sum_of<double>(compute, std::identity());
   const double left_s = std::max(0.0, whole_s - inside.total());
   // A piece that was timed as a whole may be faster than the sum of its operators.
   const double scale = sum_s > left_s ? left_s / sum_s : 1.0;

@@ -66,9 +66,7 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
                                    const std::vector<StageFootprint>& footprints) {
   std::vector<MemoryFloor> floors(size_t(layout.pipeline));
   for (size_t s = 0; s < footprints.size(); ++s) floors[size_t(rank_of_stage[s])].add(footprints[s]);
-  std::vector<int64_t> bytes;
-  for (const MemoryFloor& floor : floors) bytes.push_back(floor.bytes());
-  return bytes;
+  return mapped<int64_t>(floors, &MemoryFloor::bytes);
 }
 
 int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) {
@@ -85,10 +83,9 @@ int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const
 
 int64_t most_tensor_bytes(const ClusterSpec& cluster, const Execution& execution,
                           const Calibration& constants) {
-  int64_t most = tensor_bytes(cluster.device, execution, constants);
-  for (const DeviceGroup& group : cluster.groups)
-    most = std::max(most, tensor_bytes(group.device, execution, constants));
-  return most;
+  return max_of<int64_t>(
+      cluster.groups, tensor_bytes(cluster.device, execution, constants),
+      [&](const DeviceGroup& group) { return tensor_bytes(group.device, execution, constants); });
 }
 
 int64_t exchange_buffer_bytes(const ModelSpec& model, const ClusterSpec& cluster, const Layout& layout,
@@ -152,10 +149,9 @@ OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, con
 }
 
 double fullest_share(const std::vector<RankMemory>& memory, const std::vector<int64_t>& room_bytes) {
-  double share = 0.0;
-  for (const RankMemory& m : memory)
-    share = std::max(share, double(m.peak_bytes) / double(room_bytes[size_t(m.rank)]));
-  return share;
+  return max_of<double>(memory, 0.0, [&](const RankMemory& m) {
+    return double(m.peak_bytes) / double(room_bytes[size_t(m.rank)]);
+  });
 }
 
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,

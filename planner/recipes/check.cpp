@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/threads.h"
 #include "core/layout.h"
 #include "frameworks/import.h"
@@ -223,9 +224,7 @@ std::vector<CheckedRecipe> check_recipes(const std::vector<Recipe>& recipes, con
     const CheckedRecipe judged = check_recipe(*read_recipes[groups[g].front()].request);
     for (const size_t i : groups[g]) set_verdict(judged, read_recipes[i]);
   });
-  std::vector<CheckedRecipe> result;
-  for (ReadRecipe& one : read_recipes) result.push_back(std::move(one.checked));
-  return result;
+  return mapped<CheckedRecipe>(read_recipes, [](ReadRecipe& one) { return std::move(one.checked); });
 }
 
 std::vector<std::vector<CheckedRecipe>> check_files(const std::vector<RecipeFile>& files,

@@ -194,9 +194,7 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
 }
 
 std::vector<RecipeFile> recipe_files(const std::vector<fs::path>& paths) {
-  std::vector<RecipeFile> files;
-  for (const fs::path& file : files_below(paths)) files.push_back({file, file});
-  return files;
+  return mapped<RecipeFile>(files_below(paths), [](const fs::path& file) { return RecipeFile{file, file}; });
 }
 
 std::vector<RecipeFile> files_of_base(const std::vector<fs::path>& paths, const std::string& base) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "core/gpu_memory.h"
 #include "core/layout.h"
 #include "frameworks/framework.h"
@@ -123,8 +124,7 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
 SelectiveRecompute selective_of(const PlanRequest& r, const ModelSpec& model, const Execution& execution) {
   SelectiveRecompute selective = r.layout ? r.layout->selective : SelectiveRecompute{};
   if (r.recompute_modules.empty()) return selective;
-  std::vector<std::string> known;
-  for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
+  const auto known = mapped<std::string>(recompute_modules(), &RecomputeModule::name);
   for (const std::string& name : r.recompute_modules) {
     if (contains(known, name)) continue;
     refuse_input("--recompute-modules",

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "base/values.h"
 #include "profiler/hardware/kernel_tables.h"
 
@@ -60,9 +61,7 @@ void rename_key(Json& json, const char* from, const char* to) {
 }
 
 std::vector<std::string> names_of_devices() {
-  std::vector<std::string> names;
-  for (const NodeEntry& node : catalog_nodes()) names.push_back(node.device.name);
-  return names;
+  return mapped<std::string>(catalog_nodes(), [](const NodeEntry& node) { return node.device.name; });
 }
 
 std::string text_of(const Json& json, const std::string& where) {
@@ -148,8 +147,7 @@ LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices
 
 // {"nvlink": {"bandwidth_bytes_per_s": 1.6e11}}: changes of a node's links by their names.
 void change_levels(const Json& changes, NodeEntry& node, const std::string& file) {
-  std::vector<std::string> names;
-  for (const LinkLevel& level : node.levels) names.push_back(level.name);
+  const auto names = mapped<std::string>(node.levels, &LinkLevel::name);
   check_keys(changes, file, "/levels", names);
   for (LinkLevel& level : node.levels) {
     const auto change = changes.find(level.name);
@@ -195,8 +193,7 @@ NodeEntry node_like(const Json& json, const std::string& file) {
   const std::string where = file + (by_device ? " at /device" : " at /like");
   const std::string name = text_of(device.is_string() ? device : device["like"], where);
   if (const NodeEntry* node = find_node(name)) return *node;
-  std::vector<std::string> known;
-  for (const NodeEntry& node : catalog_nodes()) known.push_back(node.name);
+  auto known = mapped<std::string>(catalog_nodes(), &NodeEntry::name);
   if (by_device) known = names_of_devices();
   refuse_input(where,
                fmt::format("unknown {} \"{}\"{}", by_device ? "GPU" : "node", name.substr(0, 80),

@@ -9,6 +9,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/ranges.h"
 
 namespace mpt::profiler {
 
@@ -80,9 +81,8 @@ double LogGrid::at(std::array<double, 3> point) const {
 }
 
 std::optional<double> KernelTables::gemm_s(bool fp8, double m, double n, double k) const {
-  const auto found = gemm.find(fp8 ? "fp8" : "bf16");
-  if (found == gemm.end()) return std::nullopt;
-  return found->second.at({m, n, k});
+  const LogGrid* const found = find_value(gemm, fp8 ? "fp8" : "bf16");
+  return found == nullptr ? std::nullopt : std::optional(found->at({m, n, k}));
 }
 
 std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double sequence,
@@ -106,9 +106,8 @@ std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double
 std::optional<double> KernelTables::training_attention_share(const std::string& pass,
                                                              const std::string& precision, double head_dim,
                                                              double sequence) const {
-  const auto found = training_attention.find({pass, precision});
-  if (found == training_attention.end()) return std::nullopt;
-  return found->second.at({head_dim, sequence, 1.0});
+  const LogGrid* const found = find_value(training_attention, {pass, precision});
+  return found == nullptr ? std::nullopt : std::optional(found->at({head_dim, sequence, 1.0}));
 }
 
 std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width) const {
@@ -118,12 +117,11 @@ std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width
 
 std::optional<double> KernelTables::collective_s(const std::string& operation, double ranks,
                                                  double bytes) const {
-  if (const auto exact = collective_of_ranks.find({operation, int64_t(ranks)});
-      exact != collective_of_ranks.end())
-    return exact->second.at({bytes, 1.0, 1.0});
-  const auto found = collective.find(operation);
-  if (found == collective.end() || ranks > double(most_ranks_)) return std::nullopt;
-  return found->second.at({ranks, bytes, 1.0});
+  if (const LogGrid* exact = find_value(collective_of_ranks, {operation, int64_t(ranks)}))
+    return exact->at({bytes, 1.0, 1.0});
+  const LogGrid* const found = find_value(collective, operation);
+  if (found == nullptr || ranks > double(most_ranks_)) return std::nullopt;
+  return found->at({ranks, bytes, 1.0});
 }
 
 namespace {
@@ -132,10 +130,8 @@ namespace {
 template <class Tables>
 std::optional<double> measured(const Tables& tables, const std::string& pass,
                                const typename Tables::mapped_type::key_type& size) {
-  const auto table = tables.find(pass);
-  if (table == tables.end()) return std::nullopt;
-  const auto found = table->second.find(size);
-  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+  const auto* const table = find_value(tables, pass);
+  return table == nullptr ? std::nullopt : copy_of(*table, size);
 }
 
 }  // namespace
@@ -163,9 +159,7 @@ namespace {
 using Slopes = std::vector<std::pair<double, double>>;
 
 std::vector<double> numbers(const Json& list, double unit = 1.0) {
-  std::vector<double> out;
-  for (const Json& value : list) out.push_back(value.get<double>() * unit);
-  return out;
+  return mapped<double>(list, [&](const Json& value) { return value.get<double>() * unit; });
 }
 
 // The files are generated and built in, and tests read them all. So an error in one is a bug of this program.

@@ -8,6 +8,7 @@
 
 #include "base/embedded.h"
 #include "base/json.h"
+#include "base/ranges.h"
 
 namespace mpt::profiler {
 
@@ -33,9 +34,7 @@ std::optional<Json> json_of_node(const std::string& name) {
 }
 
 std::vector<NodeEntry> read_catalog() {
-  std::vector<NodeEntry> all;
-  for (const std::string& name : node_names()) all.push_back(*node_named(name));
-  return all;
+  return mapped<NodeEntry>(node_names(), [](const std::string& name) { return *node_named(name); });
 }
 
 }  // namespace

@@ -155,8 +155,7 @@ void Checkpoint::check_completeness() const {
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>> sizes;  // of each name, over its kinds
   for (const auto& [key, pieces] : pieces_) {
     const TensorSummary whole = summary_of(pieces);
-    int64_t elements = 0;
-    for (const Piece& piece : pieces) elements += piece.block.count();
+    const int64_t elements = sum_of<int64_t>(pieces, [](const Piece& piece) { return piece.block.count(); });
     if (double(elements) != double(whole.rows) * double(whole.columns))
       refuse_damaged(folder_, fmt::format("{} elements of {}", elements, cut_text(key, kMostNameBytes)),
                      fmt::format("{} x {}", whole.rows, whole.columns));
@@ -177,9 +176,8 @@ void Checkpoint::check_completeness() const {
 
 void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const {
   int64_t found = 0;
-  const auto pieces = pieces_.find(key_of(kind, name));
-  if (pieces != pieces_.end())
-    for (const Piece& piece : pieces->second) {
+  if (const auto* pieces = find_value(pieces_, key_of(kind, name)))
+    for (const Piece& piece : *pieces) {
       const ShardBlock& p = piece.block;
       const int64_t row = std::max(block.global_row, p.global_row);
       const int64_t last_row = std::min(block.global_row + block.rows, p.global_row + p.rows);

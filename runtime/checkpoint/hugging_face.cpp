@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/ranges.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {
@@ -194,10 +195,8 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
 std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
   const std::string shorter = source.substr(source.find('.') + 1);
   for (const auto& file : files_)
-    for (const std::string& name : {source, shorter, "model.language_model." + shorter}) {
-      const auto found = file->entries().find(name);
-      if (found != file->entries().end()) return Place{file.get(), &found->second, name};
-    }
+    for (const std::string& name : {source, shorter, "model.language_model." + shorter})
+      if (const auto* entry = find_value(file->entries(), name)) return Place{file.get(), entry, name};
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {
@@ -107,8 +108,7 @@ struct Dataset::Part {
 Dataset::~Dataset() = default;
 
 Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(options) {
-  double sum = 0.0;
-  for (const DataPart& part : options.parts) sum += part.weight;
+  const double sum = sum_of<double>(options.parts, &DataPart::weight);
   double before = 0.0;
   for (const DataPart& described : options.parts) {
     Part part;
@@ -137,17 +137,9 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
   }
 }
 
-int64_t Dataset::tokens() const {
-  int64_t sum = 0;
-  for (const Part& part : parts_) sum += part.tokens;
-  return sum;
-}
+int64_t Dataset::tokens() const { return sum_of<int64_t>(parts_, &Part::tokens); }
 
-int64_t Dataset::windows() const {
-  int64_t sum = 0;
-  for (const Part& part : parts_) sum += part.windows;
-  return sum;
-}
+int64_t Dataset::windows() const { return sum_of<int64_t>(parts_, &Part::windows); }
 
 std::string Dataset::digest() const {
   Digest digest;

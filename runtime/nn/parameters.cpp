@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {
@@ -152,9 +153,7 @@ void Parameters::add_owned(const ParameterGroup& group, size_t number) {
 }
 
 int64_t Parameters::size_of_piece(size_t piece) const {
-  int64_t count = 0;
-  for (const size_t g : groups_of_piece_[piece]) count += groups_[g].padded;
-  return count;
+  return sum_of<int64_t>(groups_of_piece_[piece], [&](const size_t g) { return groups_[g].padded; });
 }
 
 int64_t Parameters::largest_piece() const {

@@ -3,6 +3,7 @@
 
 #include <queue>
 
+#include "base/ranges.h"
 #include "base/text.h"
 #include "runtime/text/tokenizer_json.h"
 
@@ -156,8 +157,7 @@ void Bpe::merge(std::vector<Symbol>& symbols) const {
 }
 
 std::string Bpe::bytes_of(const std::string& token) const {
-  const auto whole = byte_of_.find(token);
-  if (whole != byte_of_.end()) return {whole->second};
+  if (const char* whole = find_value(byte_of_, token)) return {*whole};
   std::string bytes;
   for (std::string_view rest = token; !rest.empty();) {
     const std::string_view letter = rest.substr(0, first_character(rest).bytes);

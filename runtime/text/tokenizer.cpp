@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/tokenizer.h"
 
+#include "base/ranges.h"
 #include "base/text.h"
 #include "runtime/text/tokenizer_json.h"
 
@@ -115,14 +116,8 @@ void Tokenizer::encode(std::string_view document, const std::string& where, Toke
   });
 }
 
-std::string Tokenizer::bytes_of(int32_t id) const {
-  const auto found = bytes_.find(id);
-  return found == bytes_.end() ? "" : found->second;
-}
+std::string Tokenizer::bytes_of(int32_t id) const { return copy_of(bytes_, id).value_or(""); }
 
-std::optional<int32_t> Tokenizer::id_of(const std::string& token) const {
-  const auto found = ids_.find(token);
-  return found == ids_.end() ? std::nullopt : std::optional(found->second);
-}
+std::optional<int32_t> Tokenizer::id_of(const std::string& token) const { return copy_of(ids_, token); }
 
 }  // namespace mpt::runtime

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/ranges.h"
+
 namespace mpt::runtime {
 
 AdamW options_of(const AdamW& options, bool decays, double fixed_step) {
@@ -25,8 +27,7 @@ HostStep::HostStep(Device& device, HostCores cores, DataType type, std::span<con
                    int64_t piece)
     : device_(device), cores_(std::move(cores)), type_(type), state_type_(state_type_of(type)) {
   for (const HostedRange& range : ranges) add(range, piece);
-  int64_t largest = 0;
-  for (const Piece& p : pieces_) largest = std::max(largest, p.count);
+  const auto largest = max_of<int64_t>(pieces_, 0, &Piece::count);
   for (size_t t = 0; t < std::max<size_t>(1, cores_.threads.size()); ++t)
     rooms_.push_back(
         {HostBuffer(device, largest * size_of(state_type_)), HostBuffer(device, largest * size_of(type_))});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "core/gpu_memory.h"
 #include "models/footprint.h"
 #include "models/rank_groups.h"
@@ -409,10 +410,9 @@ void RankWorker::reduce_tied_embedding() {
   };
   const DataType type = state_type_of(type_);
   const int last = program_.stages - 1;
-  const auto ends = pipeline_groups_.find(models::pipeline_ends(program_.rank_of_stage));
-  if (ends != pipeline_groups_.end()) {
+  if (const auto* ends = find_value(pipeline_groups_, models::pipeline_ends(program_.rank_of_stage))) {
     for (const Part& part : parts_of(holds(0) ? 0 : last))
-      ends->second->all_reduce(part.gradient, part.count, type, ReduceOperation::sum);
+      (*ends)->all_reduce(part.gradient, part.count, type, ReduceOperation::sum);
     return;
   }
   const auto first_parts = parts_of(0), last_parts = parts_of(last);

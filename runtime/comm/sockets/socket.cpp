@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {
@@ -103,9 +104,7 @@ std::vector<bool> wait_for_any(const std::vector<const Socket*>& sockets, const 
   std::vector<pollfd> polls;
   for (const Socket* socket : sockets) polls.push_back({socket->descriptor_, POLLIN, 0});
   wait_until_ready(polls, patience);
-  std::vector<bool> ready;
-  for (const pollfd& poll : polls) ready.push_back(poll.revents != 0);
-  return ready;
+  return mapped<bool>(polls, [](const pollfd& poll) { return poll.revents != 0; });
 }
 
 Socket Socket::connect(const std::string& address, int port, const Patience& patience) {

@@ -12,6 +12,7 @@
 
 #include "base/allocation.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/launch.h"
 
@@ -172,8 +173,7 @@ class CudnnAttention final : public FusedAttention {
   template <class Graph>
   const Planned<Graph>& of(Plans<Graph>& plans, DataType type, const AttentionShape& s) {
     const Key key{int64_t(type), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim};
-    const auto found = plans.find(key);
-    if (found != plans.end()) return found->second;
+    if (const Planned<Graph>* found = find_value(plans, key)) return *found;
     return plans.try_emplace(key, library_, handle(nullptr), type, s).first->second;
   }
 

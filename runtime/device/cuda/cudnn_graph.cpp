@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 
 namespace mpt::runtime::cuda {
 namespace {
@@ -189,8 +190,7 @@ void CudnnGraph::reshape(TensorId x, TensorId y) {
 
 CudnnDescriptor CudnnGraph::operation_graph(const cudnnHandle_t* handle) const {
   CudnnDescriptor graph(cudnn_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  std::vector<cudnnBackendDescriptor_t> operations;
-  for (const CudnnDescriptor& operation : operations_) operations.push_back(operation.get());
+  const auto operations = mapped<cudnnBackendDescriptor_t>(operations_, &CudnnDescriptor::get);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(operations.size()),
             operations.data());
   if (handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, handle);
