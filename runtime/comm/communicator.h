@@ -30,10 +30,7 @@ class CommunicationError : public std::runtime_error {
 };
 
 /// Memory that a transport is prepared for, during this object's lifetime.
-class Registration {
- public:
-  virtual ~Registration() = default;
-};
+using Registration = std::shared_ptr<void>;
 
 class Communicator {
  public:
@@ -65,9 +62,7 @@ class Communicator {
   /// Announces that many calls will use this memory, in whole or in part. It is a collective call: every rank
   /// of the group makes it, before lanes begin. Null if registration gains nothing, or failed on a rank. The
   /// result must be destroyed before the memory.
-  [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void* /*data*/, int64_t /*bytes*/) {
-    return nullptr;
-  }
+  [[nodiscard]] virtual Registration register_memory(void* /*data*/, int64_t /*bytes*/) { return nullptr; }
 };
 
 }  // namespace mpt::runtime

@@ -50,7 +50,7 @@ class Timed final : public Communicator {
   void barrier() override {
     measure([&] { inner_->barrier(); });
   }
-  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
+  Registration register_memory(void* data, int64_t bytes) override {
     return inner_->register_memory(data, bytes);
   }
 

@@ -62,7 +62,7 @@ class Optimizer {
   Device& device_;
   ReplicaGroups dense_, expert_;
   Communicator& tensor_;
-  std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with the ranks that sum them
+  std::vector<Registration> registered_;  // gradients, with the ranks that sum them
   Buffer first_, second_;
   std::unique_ptr<HostStep> host_step_;  // null: the device does the step
   std::vector<char> reduced_;            // groups that were reduced early

@@ -76,7 +76,7 @@ class Handle {
   /// An aborted group has released its memory already.
   void deregister_memory(void* memory) {
     const std::lock_guard lock(mutex_);
-    if (!aborted_) ncclCommDeregister(handle_, memory);
+    if (memory != nullptr && !aborted_) ncclCommDeregister(handle_, memory);
   }
 
   void check(ncclResult_t result, const char* call) const {
@@ -95,23 +95,6 @@ class Handle {
   std::mutex mutex_;
   ncclComm_t handle_ = nullptr;
   bool aborted_ = false;
-};
-
-class NcclRegistration final : public Registration {
- public:
-  NcclRegistration(std::shared_ptr<Handle> handle, void* data, int64_t bytes)
-      : handle_(std::move(handle)), memory_(handle_->register_memory(data, bytes)) {}
-  NcclRegistration(const NcclRegistration&) = delete;
-  NcclRegistration& operator=(const NcclRegistration&) = delete;
-  ~NcclRegistration() override {
-    if (memory_ != nullptr) handle_->deregister_memory(memory_);
-  }
-
-  bool done() const { return memory_ != nullptr; }
-
- private:
-  std::shared_ptr<Handle> handle_;
-  void* memory_;
 };
 
 // Shared by the ranks of this process.
@@ -209,14 +192,14 @@ class NcclCommunicator final : public Communicator {
   // Buffer Registration"; src/register/coll_reg.cc, src/transport/{nvls,p2p}.cc). Within a host, NVLink SHARP
   // and direct reads by peers require memory of ncclMemAlloc. The ranks of NVLink SHARP would find that out
   // together at every call.
-  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
+  Registration register_memory(void* data, int64_t bytes) override {
     if (!a_host_each_ || bytes == 0) return nullptr;
-    auto registration = std::make_unique<NcclRegistration>(handle_, data, bytes);
+    Registration registration(handle_->register_memory(data, bytes),
+                              [handle = handle_](void* memory) { handle->deregister_memory(memory); });
     // All ranks register or none: a mixture is undefined.
-    double failed = registration->done() ? 0.0 : 1.0;
+    double failed = registration == nullptr ? 1.0 : 0.0;
     control_->all_reduce(&failed, 1, DataType::float64, ReduceOperation::maximum);
-    if (failed > 0.0) return nullptr;
-    return registration;
+    return failed > 0.0 ? nullptr : registration;
   }
 
  private:

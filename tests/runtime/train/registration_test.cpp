@@ -57,10 +57,10 @@ class NotingCommunicator final : public Communicator {
   }
   void barrier() override { inner_->barrier(); }
 
-  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
+  Registration register_memory(void* data, int64_t bytes) override {
     inner_->barrier();  // of all ranks, or this does not return
     ++seen_.registrations;
-    return std::make_unique<Noted>(ranges_, Range{static_cast<char*>(data), bytes}, seen_);
+    return std::make_shared<Noted>(ranges_, Range{static_cast<char*>(data), bytes}, seen_);
   }
 
  private:
@@ -71,14 +71,15 @@ class NotingCommunicator final : public Communicator {
   };
   using Ranges = std::vector<Range>;
 
-  class Noted final : public Registration {
+  class Noted {
    public:
     Noted(std::shared_ptr<Ranges> ranges, Range range, Seen& seen)
         : ranges_(std::move(ranges)), range_(range), seen_(seen) {
       ranges_->push_back(range_);
       ++seen_.open;
     }
-    ~Noted() override {
+    Noted& operator=(Noted&&) = delete;
+    ~Noted() {
       range_.data[0] = range_.data[range_.bytes - 1];  // it is still there
       std::erase(*ranges_, range_);
       --seen_.open;
