@@ -9,6 +9,7 @@ namespace mpt::planner {
 namespace {
 
 using models::OperatorShape;
+using profiler::KernelTables;
 using profiler::Phase;
 
 constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
@@ -92,12 +93,12 @@ std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool 
   const bool plain_shape = s.context == 1 && s.value_head_dim == s.head_dim;
   const bool any_kernel = kernel() == AttentionKernel::flash || kernel() == AttentionKernel::cudnn;
   if (own_ != nullptr && plain_shape && any_kernel && !runs_narrow(s)) {
-    const auto own_s =
-        own_->exact_attention_s(pass_name(forward), s.sequence, s.heads, s.kv_heads, s.head_dim);
+    const auto own_s = KernelTables::exact(own_->attention_seconds, pass_name(forward),
+                                           {s.sequence, s.heads, s.kv_heads, s.head_dim});
     if (own_s) return *own_s * batch(s) / rates_.kernels;
   }
-  const auto exact = tables_.exact_attention_flop_per_s(pass_name(forward), s.sequence, s.heads, s.kv_heads,
-                                                        s.head_dim, s.value_head_dim);
+  const auto exact = KernelTables::exact(tables_.attention_cores, pass_name(forward),
+                                         {s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_head_dim});
   if (exact) return flop / (*exact * rates_.kernels);
   return std::nullopt;
 }

@@ -9,7 +9,6 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/ranges.h"
 
 namespace mpt::profiler {
 
@@ -124,34 +123,10 @@ std::optional<double> KernelTables::collective_s(const std::string& operation, d
   return found->at({ranks, bytes, 1.0});
 }
 
-namespace {
-
-// The seconds or the rate of a size, in the tables by pass.
-template <class Tables>
-std::optional<double> measured(const Tables& tables, const std::string& pass,
-                               const typename Tables::mapped_type::key_type& size) {
-  const auto* const table = find_value(tables, pass);
-  return table == nullptr ? std::nullopt : copy_of(*table, size);
-}
-
-}  // namespace
-
 std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n,
                                                     int64_t k) const {
-  const auto own = measured(products, pass, {m, n, k});
-  return own ? own : measured(products, "any", {m, n, k});
-}
-
-std::optional<double> KernelTables::exact_attention_s(const std::string& pass, int64_t sequence,
-                                                      int64_t heads, int64_t kv_heads,
-                                                      int64_t head_dim) const {
-  return measured(attention_seconds, pass, {sequence, heads, kv_heads, head_dim});
-}
-
-std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
-                                                               int64_t heads, int64_t kv_heads,
-                                                               int64_t head_dim, int64_t value_dim) const {
-  return measured(attention_cores, pass, {sequence, heads, kv_heads, head_dim, value_dim});
+  const auto own = exact(products, pass, {m, n, k});
+  return own ? own : exact(products, "any", {m, n, k});
 }
 
 namespace {

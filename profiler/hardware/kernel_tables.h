@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ranges.h"
 #include "core/cluster_spec.h"
 #include "profiler/hardware/kernel_profile.h"
 
@@ -55,15 +56,16 @@ struct KernelTables {
   std::optional<double> collective_s(const std::string& operation, double ranks, double bytes) const;
   /// Most ranks of the measured collectives; 0 without any.
   int64_t most_ranks() const { return most_ranks_; }
-  /// A product or an attention core measured in just this shape and pass ("forward", "input_gradient",
-  /// "weight_gradient", "backward").
+  /// What was measured in just this shape and pass ("forward", "input_gradient", "weight_gradient",
+  /// "backward"), in `products`, `attention_cores` or `attention_seconds`.
+  template <class Tables>
+  static std::optional<double> exact(const Tables& tables, const std::string& pass,
+                                     const typename Tables::mapped_type::key_type& shape) {
+    const auto* const table = find_value(tables, pass);
+    return table == nullptr ? std::nullopt : copy_of(*table, shape);
+  }
+  /// A product of "any" pass counts where its own was not measured.
   std::optional<double> exact_product_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const;
-  /// Seconds of one sequence; `pass` "forward" or "backward".
-  std::optional<double> exact_attention_s(const std::string& pass, int64_t sequence, int64_t heads,
-                                          int64_t kv_heads, int64_t head_dim) const;
-  std::optional<double> exact_attention_flop_per_s(const std::string& pass, int64_t sequence, int64_t heads,
-                                                   int64_t kv_heads, int64_t head_dim,
-                                                   int64_t value_dim) const;
 
   std::map<std::string, LogGrid> gemm;                                        // by dtype, seconds
   std::map<int64_t, LogGrid> attention;                                       // by head_dim, FLOP/s
@@ -72,9 +74,10 @@ struct KernelTables {
   std::map<std::string, LogGrid> collective;                                  // by operation, seconds
   std::map<std::pair<std::string, int64_t>, LogGrid> collective_of_ranks;  // by operation and ranks, seconds
   std::map<std::array<int64_t, 2>, std::map<std::string, LogGrid>> collective_of_hosts;  // by hosts and ranks
-  std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;
-  std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;    // FLOP/s
-  std::map<std::string, std::map<std::array<int64_t, 4>, double>> attention_seconds;  // of one sequence
+  std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;  // by pass; m, n, k: seconds
+  // By pass; sequence, heads, kv_heads, head_dim: seconds of one sequence. FLOP/s also by value_head_dim.
+  std::map<std::string, std::map<std::array<int64_t, 4>, double>> attention_seconds;
+  std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;
   int64_t most_ranks_ = 0;
 };
 

@@ -172,9 +172,9 @@ TEST_F(KernelProfileTest, AGpusOwnProfileBecomesKernelTimes) {
   EXPECT_EQ(t.exact_product_s("forward", 64, 96, 32), 1e-5);
   EXPECT_EQ(t.exact_product_s("input_gradient", 64, 32, 96), 2e-5);
   EXPECT_EQ(t.exact_product_s("weight_gradient", 96, 32, 64), 3e-5);
-  EXPECT_EQ(t.exact_attention_s("forward", 32, 8, 2, 64), 1e-5);
-  EXPECT_EQ(t.exact_attention_s("backward", 32, 8, 2, 64), 2e-5);
-  EXPECT_FALSE(t.exact_attention_s("forward", 64, 8, 2, 64));
+  EXPECT_EQ(t.exact(t.attention_seconds, "forward", {32, 8, 2, 64}), 1e-5);
+  EXPECT_EQ(t.exact(t.attention_seconds, "backward", {32, 8, 2, 64}), 2e-5);
+  EXPECT_FALSE(t.exact(t.attention_seconds, "forward", {64, 8, 2, 64}));
   profile.device = "h100-sxm-80gb";
   EXPECT_THROW(import_times(profile, file_, {}), UserError);
 }
