@@ -13,6 +13,11 @@
 
 namespace mpt {
 
+/// One GPU of the machine, as the driver shows it.
+struct GpuDescription {
+#include "generated/GpuDescription.inc"
+};
+
 enum class DeviceKind { cpu, gpu };
 
 struct DeviceSpec {

@@ -2,7 +2,7 @@
 #pragma once
 
 // The work memory of one head of one sequence under the gated delta rule (DeltaShape in
-// runtime/device/mixer_shapes.h). Kernels find its parts here, and the memory model its size.
+// runtime/device/operator_shapes.h). Kernels find its parts here, and the memory model its size.
 
 #include <cstdint>
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions that the commands share: searching, and writing results.
+// Functions that the commands share: searching, stopping, and writing results.
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "base/interruption.h"
@@ -162,6 +163,20 @@ std::string describe_goodput(const CostOptions& o) {
              ? fmt::format("failures, saving and evaluation take {} of the time (--goodput {})",
                            format_percent(1.0 - o.goodput), o.goodput)
              : "no failures, saving or evaluation are in it (--goodput 0.9 would leave a tenth for them)";
+}
+
+Stoppable::Stoppable() {
+  if (catching_ || stop_requested()) return;
+  catches_ = catching_ = true;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], nullptr, &before_[i]);
+  catch_signals();
+}
+
+Stoppable::~Stoppable() {
+  if (!catches_) return;
+  catching_ = false;
+  if (stop_requested()) return;  // a second signal may follow, and the result must still be written
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 }  // namespace mpt::planner

@@ -11,7 +11,6 @@
 
 #include "base/fields.h"
 #include "core/cluster_spec.h"
-#include "core/gpu_description.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "models/operator.h"

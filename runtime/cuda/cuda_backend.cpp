@@ -12,7 +12,6 @@
 #include "runtime/device/cuda/launch.h"
 #include "runtime/device/cuda/stream_device.h"
 #include "runtime/device/cuda_module.h"
-#include "runtime/device/kernel_trace.h"
 
 namespace mpt::runtime {
 namespace {

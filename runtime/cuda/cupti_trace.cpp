@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/device/kernel_trace.h"
+#include "runtime/device/backend.h"
 
 #include <cupti.h>
 

@@ -9,12 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "core/gpu_description.h"
+#include "core/cluster_spec.h"
 #include "runtime/comm/world.h"
 #include "runtime/device/device.h"
-#include "runtime/device/kernel_trace.h"
 
 namespace mpt::runtime {
+
+struct KernelRecord {
+  std::string name;
+  double seconds = 0.0;  // by the device's clock
+};
+
+/// The kernels that a device ran, for any caller.
+class KernelTrace {
+ public:
+  virtual ~KernelTrace() = default;
+  /// Kernels since the last call of take(). The device must be idle.
+  virtual std::vector<KernelRecord> take() = 0;
+};
+
+/// Traces kernels by CUPTI's activity records, which need no administrator rights. A process has one trace.
+/// It stays enabled, because some versions of CUPTI crash when it is disabled.
+std::unique_ptr<KernelTrace> make_cupti_trace(std::string& reason);
 
 struct DeviceOptions {
   // The first use of a product times several kernels for it. Ranks that compute the same numbers must not do

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <variant>
 
-#include "runtime/device/mixer_shapes.h"
 #include "runtime/device/operator_shapes.h"
 
 namespace mpt::runtime {
@@ -405,8 +404,8 @@ struct AdamStep {
   bool zeroes = false;
 };
 
-// Parts of mixers of linear cost, and gates (runtime/device/mixer_shapes.h). Weights' gradients accumulate,
-// in full precision. `room`: memory for the number of such elements that the shape gives.
+// Parts of mixers of linear cost, and gates (runtime/device/operator_shapes.h). Weights' gradients
+// accumulate, in full precision. `room`: memory for the number of such elements that the shape gives.
 struct ConvolutionForward {
   ConvolutionShape shape;
   const void *x = nullptr, *w = nullptr;

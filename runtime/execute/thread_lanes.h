@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/device/device.h"
-#include "runtime/execute/lanes.h"
+#include "runtime/execute/executor.h"
 
 namespace mpt::runtime {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "runtime/device/mixer_shapes.h"
+#include "runtime/device/operator_shapes.h"
 
 namespace mpt::test {
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/execute/lanes.h"
+#include "runtime/execute/executor.h"
 
 namespace mpt::test {
 

@@ -4,7 +4,7 @@
 // refuse calls out of order. Records come late, in small buffers and from another thread, as CUPTI's guide
 // permits ("CUPTI Activity API").
 
-#include "runtime/device/kernel_trace.h"
+#include "runtime/device/backend.h"
 
 #include <cupti.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 
 // In place of what speaks to CUPTI, which has no stand-in.
 
-#include "runtime/device/kernel_trace.h"
+#include "runtime/device/backend.h"
 
 namespace mpt::runtime {
 
