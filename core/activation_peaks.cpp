@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 
 #include "base/ranges.h"
 #include "core/action_memory.h"

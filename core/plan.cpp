@@ -2,7 +2,6 @@
 #include "core/plan.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/digest.h"

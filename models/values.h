@@ -27,8 +27,7 @@ const std::string& words_of(Value value);
 class ValueVisitor {
  public:
   ValueVisitor() = default;
-  ValueVisitor(const ValueVisitor&) = delete;
-  ValueVisitor& operator=(const ValueVisitor&) = delete;
+  ValueVisitor& operator=(ValueVisitor&&) = delete;
   virtual ~ValueVisitor() = default;
 
   /// Whether it sets places; if not, it reads them.

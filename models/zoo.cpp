@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "models/hf_config.h"
 
 namespace mpt::models {
 

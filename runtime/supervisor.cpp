@@ -54,8 +54,7 @@ class Supervisor {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
+  Supervisor& operator=(Supervisor&&) = delete;
 
   bool is_stopping() const { return stopped_at_.has_value(); }
 

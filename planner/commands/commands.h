@@ -110,8 +110,7 @@ class Stoppable {
  public:
   Stoppable();
   ~Stoppable();
-  Stoppable(const Stoppable&) = delete;
-  Stoppable& operator=(const Stoppable&) = delete;
+  Stoppable& operator=(Stoppable&&) = delete;
 
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};

@@ -39,8 +39,7 @@ class UnpackedFiles {
     for (const auto& [name, content] : files.items())
       write_file_atomically(path_of(name), content.is_string() ? content.get<std::string>() : content.dump());
   }
-  UnpackedFiles(const UnpackedFiles&) = delete;
-  UnpackedFiles& operator=(const UnpackedFiles&) = delete;
+  UnpackedFiles& operator=(UnpackedFiles&&) = delete;
   ~UnpackedFiles() {
     std::error_code error;
     std::filesystem::remove_all(folder_, error);

@@ -20,8 +20,7 @@ class FolderLock {
   explicit FolderLock(const std::filesystem::path& folder);
   /// Removes the file, and the folder if it was made here and is empty.
   ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
+  FolderLock& operator=(FolderLock&&) = delete;
 
  private:
   bool take();

@@ -92,8 +92,7 @@ std::string shard_name(size_t shard, size_t shards) {
 class Parts {
  public:
   Parts() = default;
-  Parts(const Parts&) = delete;
-  Parts& operator=(const Parts&) = delete;
+  Parts& operator=(Parts&&) = delete;
   ~Parts() {
     std::error_code error;
     for (const auto& file : files_) std::filesystem::remove(part_of(file), error);

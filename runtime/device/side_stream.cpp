@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/side_stream.h"
 
-#include <utility>
-
 #include "base/error.h"
 
 namespace mpt::runtime {

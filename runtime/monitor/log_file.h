@@ -14,8 +14,7 @@ class LogFile {
   /// Throws UserError: `where` names the option.
   LogFile(const std::filesystem::path& file, bool append, const std::string& where);
   ~LogFile();
-  LogFile(const LogFile&) = delete;
-  LogFile& operator=(const LogFile&) = delete;
+  LogFile& operator=(LogFile&&) = delete;
 
   /// A reader of the growing file sees complete records. Returns false for the first one that could not be
   /// written.

@@ -3,8 +3,6 @@
 
 #include <cmath>
 #include <map>
-#include <optional>
-#include <vector>
 
 #include "base/error.h"
 #include "runtime/nn/embedding.h"

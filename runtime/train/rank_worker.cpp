@@ -9,7 +9,6 @@
 #include "base/ranges.h"
 #include "core/gpu_memory.h"
 #include "models/footprint.h"
-#include "models/rank_groups.h"
 #include "runtime/device/cpu/cpu_device.h"
 
 namespace mpt::runtime {

@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>

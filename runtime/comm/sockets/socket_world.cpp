@@ -7,12 +7,10 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <new>
 #include <thread>
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "runtime/comm/messages/message_communicator.h"
 
 namespace mpt::runtime {
 namespace {

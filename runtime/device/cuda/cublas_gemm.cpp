@@ -29,8 +29,7 @@ uint32_t alignment_of(const void* data) {
 class Event {
  public:
   Event() { cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
+  Event& operator=(Event&&) = delete;
   ~Event() { cudaEventDestroy(event_); }
   operator cudaEvent_t() const { return event_; }  // NOLINT(google-explicit-constructor): it is one
 
