@@ -66,10 +66,11 @@ struct NarrowWeight {
   const void* w = nullptr;
   void* kept = nullptr;
 };
-/// y[r] += bias for every row. A row-parallel layer adds its bias once, after its reduction.
+/// y[r] += factors[r] bias for every row; `factors`, in full precision, may be null: 1. A row-parallel layer
+/// adds its bias once, after its reduction. Biases of experts are multiplied by the copy's weight.
 struct BiasForward {
   int64_t rows = 0, columns = 0;
-  const void* bias = nullptr;
+  const void *factors = nullptr, *bias = nullptr;
   void* y = nullptr;
 };
 struct BiasBackward {
@@ -284,14 +285,7 @@ struct RowDots {
   const void *a = nullptr, *b = nullptr;
   void* dots = nullptr;
 };
-// Biases of experts are multiplied by the copy's weight, in full precision.
-/// y[r] += factors[r] bias.
-struct WeightedBiasForward {
-  int64_t rows = 0, columns = 0;
-  const void *factors = nullptr, *bias = nullptr;
-  void* y = nullptr;
-};
-/// dbias += factors[r] dy[r], and dfactors[r] += dy[r] . bias; either may be null.
+/// Of a bias with factors: dbias += factors[r] dy[r], and dfactors[r] += dy[r] . bias; either may be null.
 struct WeightedBiasBackward {
   int64_t rows = 0, columns = 0;
   const void *factors = nullptr, *bias = nullptr, *dy = nullptr;
@@ -461,9 +455,9 @@ struct GateBackward {
       of(WideNormBackward), of(Rotate), of(AttentionForward), of(AttentionBackward),                         \
       of(AttentionBlockForward), of(AttentionBlockBackward), of(SinkForward), of(SinkBackward),              \
       of(LatentJoin), of(LatentSplit), of(CopyColumns), of(RouterForward), of(RouterBackward),               \
-      of(GatherRows), of(SumRows), of(ScaleRows), of(RowDots), of(WeightedBiasForward),                      \
-      of(WeightedBiasBackward), of(ActivationForward), of(ActivationBackward), of(ResidualAdd), of(Scale),   \
-      of(SoftCap), of(EmbeddingForward), of(EmbeddingBackward), of(PositionForward), of(PositionBackward),   \
+      of(GatherRows), of(SumRows), of(ScaleRows), of(RowDots), of(WeightedBiasBackward),                     \
+      of(ActivationForward), of(ActivationBackward), of(ResidualAdd), of(Scale), of(SoftCap),                \
+      of(EmbeddingForward), of(EmbeddingBackward), of(PositionForward), of(PositionBackward),                \
       of(LossMaximum), of(LossExponentials), of(LossGradient), of(LossOfAll), of(AdamStep),                  \
       of(ConvolutionForward), of(ConvolutionBackward), of(DeltaForward), of(DeltaBackward),                  \
       of(GatedNormForward), of(GatedNormBackward), of(GateForward), of(GateBackward)

@@ -259,11 +259,11 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
                       .w = weights_at(down_, c.expert * hidden * width_),
                       .y = row_at(out, c.first, hidden)});
     if (down_bias_ >= 0 && adds_down_bias())
-      run(WeightedBiasForward{.rows = c.rows,
-                              .columns = hidden,
-                              .factors = beyond(saved.weights.data(), c.first * sizes_.state_unit()),
-                              .bias = weights_at(down_bias_, c.expert * hidden),
-                              .y = row_at(out, c.first, hidden)});
+      run(BiasForward{.rows = c.rows,
+                      .columns = hidden,
+                      .factors = beyond(saved.weights.data(), c.first * sizes_.state_unit()),
+                      .bias = weights_at(down_bias_, c.expert * hidden),
+                      .y = row_at(out, c.first, hidden)});
   });
   combine(routing, out, y);
 }

@@ -60,15 +60,6 @@ void run(const Call& call, const SinkBackward& o) {
   });
 }
 
-void run(const Call& call, const WeightedBiasForward& o) {
-  call.compute([&](auto& f, const auto*) {
-    const auto* const factors = f.state(o.factors);
-    const auto bias = view(f.in(o.bias, o.columns), o.columns);
-    auto* const y = f.in_out(o.y, o.rows * o.columns);
-    for (int64_t r = 0; r < o.rows; ++r) view(y + r * o.columns, o.columns) += factors[r] * bias;
-  });
-}
-
 void run(const Call& call, const WeightedBiasBackward& o) {
   call.compute([&](auto& f, const auto*) {
     const auto *const factors = f.state(o.factors), *const dy = f.in(o.dy, o.rows * o.columns);

@@ -66,9 +66,11 @@ void run(const Call&, const NarrowWeight&) {}
 
 void run(const Call& call, const BiasForward& o) {
   call.compute([&](auto& f, const auto*) {
+    const auto* const factors = f.state(o.factors);
     const auto bias = view(f.in(o.bias, o.columns), o.columns);
     auto* const y = f.in_out(o.y, o.rows * o.columns);
-    for (int64_t r = 0; r < o.rows; ++r) view(y + r * o.columns, o.columns) += bias;
+    for (int64_t r = 0; r < o.rows; ++r)
+      view(y + r * o.columns, o.columns) += (factors == nullptr ? 1 : factors[r]) * bias;
   });
 }
 

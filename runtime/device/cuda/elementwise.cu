@@ -73,9 +73,12 @@ __global__ void residual_add_kernel(int64_t packs, const T* a, const T* b, T* y)
 }
 
 template <class T>
-__global__ void bias_forward_kernel(int64_t count, int64_t columns, const T* bias, T* y) {
-  for (int64_t i = grid_index(); i < count; i += grid_stride())
-    y[i] = narrow<T>(wide(y[i]) + wide(bias[i % columns]));
+__global__ void bias_forward_kernel(int64_t count, int64_t columns, const State<T>* factors, const T* bias,
+                                    T* y) {
+  for (int64_t i = grid_index(); i < count; i += grid_stride()) {
+    const State<T> factor = factors == nullptr ? State<T>(1) : factors[i / columns];
+    y[i] = narrow<T>(wide(y[i]) + factor * wide(bias[i % columns]));
+  }
 }
 
 // gpt-oss's activation, as in cpu/activation.cpp.
@@ -238,7 +241,8 @@ void run(StreamDevice& gpu, DataType type, const ResidualAdd& o) {
 
 void run(StreamDevice& gpu, DataType type, const BiasForward& o) {
   const int64_t count = o.rows * o.columns;
-  MPT_DISPATCH(type, launch_each(gpu.stream(), count, bias_forward_kernel<T>, count, o.columns, o.bias, o.y));
+  MPT_DISPATCH(type, launch_each(gpu.stream(), count, bias_forward_kernel<T>, count, o.columns, o.factors,
+                                 o.bias, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const ActivationForward& o) {

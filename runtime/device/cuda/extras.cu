@@ -53,13 +53,6 @@ __global__ void sink_backward_kernel(AttentionShape s, const T* sinks, const T* 
   if (threadIdx.x == 0) dsinks[head] = sum;
 }
 
-template <class T>
-__global__ void weighted_bias_forward_kernel(int64_t rows, int64_t columns, const State<T>* factors,
-                                             const T* bias, T* y) {
-  for (int64_t i = grid_index(); i < rows * columns; i += grid_stride())
-    y[i] = narrow<T>(wide(y[i]) + factors[i / columns] * wide(bias[i % columns]));
-}
-
 // A thread per column.
 template <class T>
 __global__ void weighted_bias_columns_kernel(int64_t rows, int64_t columns, const State<T>* factors,
@@ -101,11 +94,6 @@ void run(StreamDevice& gpu, DataType type, const SinkForward& o) {
 void run(StreamDevice& gpu, DataType type, const SinkBackward& o) {
   MPT_DISPATCH(type, launch(gpu.stream(), dim3(unsigned(o.shape.heads)), kThreads, 0, sink_backward_kernel<T>,
                             o.shape, o.sinks, o.dout, o.out, o.log_sum_exp, o.dsinks));
-}
-
-void run(StreamDevice& gpu, DataType type, const WeightedBiasForward& o) {
-  MPT_DISPATCH(type, launch_each(gpu.stream(), o.rows * o.columns, weighted_bias_forward_kernel<T>, o.rows,
-                                 o.columns, o.factors, o.bias, o.y));
 }
 
 void run(StreamDevice& gpu, DataType type, const WeightedBiasBackward& o) {
