@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/command_line.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "base/module.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "base/version.h"
 
 namespace mpt {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"
 
-#include "base/text.h"
-
 namespace mpt {
 namespace {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/ranges.h"
-#include "base/text.h"
 
 namespace mpt {
 

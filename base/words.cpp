@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/words.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 namespace mpt::detail {

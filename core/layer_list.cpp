@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer_list.h"
 
-#include <algorithm>
-
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt {
 namespace {

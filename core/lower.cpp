@@ -3,11 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
 #include <numeric>
-#include <span>
 
 #include "base/error.h"
 #include "base/ranges.h"

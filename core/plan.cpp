@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan.h"
 
-#include <algorithm>
 #include <set>
 
 #include "base/digest.h"

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/words.h"
-#include "core/layout.h"
 #include "core/schedule_catalog.h"
 
 namespace mpt {

@@ -9,7 +9,6 @@
 
 #include "base/json.h"
 #include "base/ranges.h"
-#include "base/text.h"
 #include "models/family.h"
 
 namespace mpt::models {

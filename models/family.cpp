@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <set>
-#include <string_view>
 
 #include "base/json.h"
-#include "base/ranges.h"
 #include "models/value_map.h"
 
 namespace mpt::models {

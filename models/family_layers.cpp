@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family_files.h"
 
-#include <algorithm>
 #include <cctype>
-#include <set>
 
 namespace mpt::models {
 namespace {

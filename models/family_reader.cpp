@@ -3,11 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/quantity.h"
-#include "base/ranges.h"
 
 namespace mpt::models {
 namespace {

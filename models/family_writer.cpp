@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family_files.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "base/ranges.h"
-
 namespace mpt::models {
 namespace {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_builder.h"
 
-#include <cmath>
-
 #include "core/delta_room.h"
 
 namespace mpt::models {

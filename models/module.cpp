@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/module.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

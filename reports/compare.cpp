@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <map>
 
 #include "base/quantity.h"
 #include "reports/table.h"

@@ -2,7 +2,6 @@
 #include "reports/run_result.h"
 
 #include <algorithm>
-#include <map>
 
 namespace mpt::reports {
 namespace {

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <new>
-#include <optional>
 
 #include "base/error.h"
 

@@ -2,7 +2,6 @@
 #include "core/schedules/generated.h"
 
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"

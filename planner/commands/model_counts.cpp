@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/commands/describe_model.h"
 
-#include <map>
-
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "models/footprint.h"

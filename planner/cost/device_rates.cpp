@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/device_rates.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "profiler/hardware/catalog.h"

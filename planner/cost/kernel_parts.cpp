@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/kernel_parts.h"
 
-#include <algorithm>
 #include <tuple>
 
 namespace mpt::planner {

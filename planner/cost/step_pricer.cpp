@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/step_pricer.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "base/ranges.h"

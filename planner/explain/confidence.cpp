@@ -10,7 +10,6 @@
 
 #include "base/quantity.h"
 #include "base/ranges.h"
-#include "core/plan.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/evidence.h"
 
-#include <string_view>
-#include <utility>
-
 #include "base/json.h"
 
 namespace mpt::planner {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/nothing_divides.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <map>
@@ -11,7 +10,6 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "base/ranges.h"
-#include "base/text.h"
 #include "planner/search/layout_of_bounds.h"
 #include "planner/search/leaves.h"
 #include "reports/utilisation.h"

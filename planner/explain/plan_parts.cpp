@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <vector>
 
 #include "base/quantity.h"
 #include "core/rank_grid.h"

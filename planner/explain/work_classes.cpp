@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/operators.h"
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 
 #include "base/ranges.h"
-#include "planner/cost/operator_times.h"
 #include "planner/simulate/rounds.h"
 
 namespace mpt::planner {

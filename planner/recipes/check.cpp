@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/threads.h"
 #include "core/layout.h"
-#include "frameworks/import.h"
 #include "frameworks/supports/supports.h"
 #include "models/parameter_count.h"
 #include "planner/api.h"

@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <tuple>
 
 #include "base/error.h"

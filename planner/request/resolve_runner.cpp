@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/gpu_memory.h"
-#include "core/layout.h"
 #include "frameworks/framework.h"
 #include "planner/request/resolve.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/simulate/slow_paths.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 

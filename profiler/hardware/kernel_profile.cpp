@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/kernel_profile.h"
 
-#include <algorithm>
 #include <array>
-#include <map>
-#include <optional>
 #include <regex>
 
 #include "base/log_lines.h"

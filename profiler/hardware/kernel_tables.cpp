@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/kernel_tables.h"
 
-#include <algorithm>
 #include <cmath>
 #include <tuple>
 
 #include "base/digest.h"
 #include "base/embedded.h"
 #include "base/error.h"
-#include "base/json.h"
 
 namespace mpt::profiler {
 

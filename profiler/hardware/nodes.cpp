@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/nodes.h"
 
-#include <algorithm>
 #include <cctype>
 #include <sstream>
 #include <string_view>

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/piece.h"
 
-#include <optional>
-#include <vector>
-
 #include "base/clock.h"
 
 #include "runtime/comm/mover.h"

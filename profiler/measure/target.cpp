@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/target.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {

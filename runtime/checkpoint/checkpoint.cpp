@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "base/ranges.h"
-#include "base/text.h"
 #include "models/parameter_count.h"
 
 namespace mpt::runtime {

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <utility>
 
 #include "base/error.h"
 

@@ -10,8 +10,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -3,11 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <optional>
 
 #include "base/error.h"
 #include "frameworks/framework.h"

@@ -2,7 +2,6 @@
 #include "runtime/train/rank_worker.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace mpt::runtime {
 

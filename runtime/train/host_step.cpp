@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <limits>
-#include <utility>
 
 #include "base/ranges.h"
 

@@ -4,13 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"

@@ -6,15 +6,12 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/gpu_memory.h"
-#include "runtime/comm/mover.h"
 
 namespace mpt::runtime {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/stream_device.h"
 
-#include <vector>
-
 #include "base/error.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 
-#include "base/allocation.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "runtime/device/cuda/fused_attention.h"

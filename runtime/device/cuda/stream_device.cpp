@@ -3,7 +3,6 @@
 
 #include <thread>
 
-#include "base/allocation.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/device/cuda/launch.h"
