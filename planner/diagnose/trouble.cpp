@@ -242,7 +242,8 @@ std::vector<Trouble> falling_speed(const frameworks::LogFile& file) {
     speeds[nodes] = {number_behind(found[3].str(), "").value_or(0.0) / of_all, line.number};
   }
   if (speeds.empty()) return {};
-  const auto& [few, fast] = *speeds.begin(), &[ many, slow ] = *speeds.rbegin();
+  const auto& [few, fast] = *speeds.begin();
+  const auto& [many, slow] = *speeds.rbegin();
   if (!(slow.first < kFall * fast.first)) return {};
   return {
       {fmt::format(
