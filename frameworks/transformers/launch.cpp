@@ -12,8 +12,11 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/text.h"
+#include "frameworks/megatron-core/import.h"
+#include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
@@ -231,6 +234,35 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
 }
 
 }  // namespace
+
+std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::filesystem::path& file) {
+  const auto tool = find_if(tuner_table("tools"), [&](const Json& one) {
+    return any_of(one.value("marks", Json::array()), [&](const Json& key) { return recipe.contains(key); });
+  });
+  if (tool == tuner_table("tools").end()) return std::nullopt;
+  const Settings s(trainer_names(recipe, tool->at("tool")), file.string());
+  Imported in;
+  set_hugging_face_model(in, s.text("model_name_or_path", ""), file.parent_path());
+  if (!in.model) return in;
+  in.model->next_token_layers = 0;
+  MegatronFlags flags(file.string());
+  for (const auto& [flag, key] : tool->at("flags").items()) {
+    const Json* const value = key.is_string() ? s.find(key.get<std::string>()) : &key;
+    if (value != nullptr) flags.set(flag, value->is_string() ? value->get<std::string>() : value->dump());
+  }
+  in = megatron_import(flags, tool->at("framework"), in.model);
+  in.framework = tool->at("framework");
+  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
+  if (tool->contains("targets") && s.text("finetuning_type", "") == "lora") {
+    const std::vector<std::string> targets = tool->at("targets");
+    in.layout.training.adapter_rank = s.number("lora_rank", rule_of(&Training::adapter_rank), 8);
+    set_adapter_targets(match_adapters(megatron_modules(*in.model), targets), targets, s.at("LoRA"), in);
+  }
+  Json judged = tool->at("defaults");
+  judged.update(recipe);
+  judge_keys(judged, tool->at("tool"), "", in);
+  return in;
+}
 
 Imported read_trl(const Json& recipe, const std::filesystem::path& file) {
   Imported in = read_line({{"trl"}, recipe}, file);

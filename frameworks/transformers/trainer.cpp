@@ -13,7 +13,6 @@
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"
-#include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
@@ -291,40 +290,6 @@ void build_in_each_process(int bytes, Imported& in) {
   in.execution.insert(in.execution.end(),
                       {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
-
-namespace {
-
-// A recipe that trains by Megatron Core, whose flags its keys are; nothing if it has no mark of one.
-std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::filesystem::path& file) {
-  const auto tool = find_if(tuner_table("tools"), [&](const Json& one) {
-    return any_of(one.value("marks", Json::array()), [&](const Json& key) { return recipe.contains(key); });
-  });
-  if (tool == tuner_table("tools").end()) return std::nullopt;
-  const Settings s(trainer_names(recipe, tool->at("tool")), file.string());
-  Imported in;
-  set_hugging_face_model(in, s.text("model_name_or_path", ""), file.parent_path());
-  if (!in.model) return in;
-  in.model->next_token_layers = 0;
-  MegatronFlags flags(file.string());
-  for (const auto& [flag, key] : tool->at("flags").items()) {
-    const Json* const value = key.is_string() ? s.find(key.get<std::string>()) : &key;
-    if (value != nullptr) flags.set(flag, value->is_string() ? value->get<std::string>() : value->dump());
-  }
-  in = megatron_import(flags, tool->at("framework"), in.model);
-  in.framework = tool->at("framework");
-  in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
-  if (tool->contains("targets") && s.text("finetuning_type", "") == "lora") {
-    const std::vector<std::string> targets = tool->at("targets");
-    in.layout.training.adapter_rank = s.number("lora_rank", rule_of(&Training::adapter_rank), 8);
-    set_adapter_targets(match_adapters(megatron_modules(*in.model), targets), targets, s.at("LoRA"), in);
-  }
-  Json judged = tool->at("defaults");
-  judged.update(recipe);
-  judge_keys(judged, tool->at("tool"), "", in);
-  return in;
-}
-
-}  // namespace
 
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
   if (auto in = recipe.contains("cutoff_len") ? read_megatron_recipe(recipe, file) : std::nullopt) return in;

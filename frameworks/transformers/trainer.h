@@ -48,6 +48,8 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
 /// Throws UserError.
 std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script);
+/// Reads a recipe that trains by Megatron Core, whose flags its keys are; nothing if it has no mark of one.
+std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::filesystem::path& file);
 /// Reads a recipe of TRL. Throws UserError.
 Imported read_trl(const Json& recipe, const std::filesystem::path& file);
 /// Sets LoRA adapters, over weights in 4 bits if the settings say so.
