@@ -77,7 +77,8 @@ std::string titan_training(const Plan& plan) {
          titan_argument("global_batch_size", plan.workload.global_batch) +
          titan_argument("seq_len", plan.workload.sequence) +
          titan_argument("mixed_precision_param", l.precision == Precision::fp32 ? "float32" : "bfloat16") +
-         titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs);
+         titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs) +
+         (l.offload_optimizer ? titan_argument("enable_cpu_offload", true) : "");
 }
 
 std::string titan_pipeline(const Plan& plan) {

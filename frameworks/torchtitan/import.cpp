@@ -249,8 +249,7 @@ void set_titan_ranks(const Settings& config, Imported& in) {
   l.sequence_parallel = l.tensor > 1 && config.flag("parallelism.enable_sequence_parallel", true);
   set_whole_experts(l);
   l.overlap_tensor = l.sequence_parallel && config.flag("compile.enable_async_tensor_parallel", false);
-  if (config.flag("training.enable_cpu_offload", false))
-    in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
+  l.offload_optimizer = config.flag("training.enable_cpu_offload", false);
 }
 
 // Exported files have the name of the schedule in their CSV file.

@@ -177,8 +177,10 @@ std::string written(const Exported& exported, const std::string& name) {
 
 // What torchtitan's configuration can say comes back.
 TEST(Export, TorchtitansConfigurationComesBack) {
-  const auto check = [](int64_t zero, int64_t shard, int64_t pipeline, const char* schedule, int64_t chunks) {
-    const Plan plan = plan_for_torchtitan(zero, shard, pipeline, schedule, chunks);
+  const auto check = [](int64_t zero, int64_t shard, int64_t pipeline, const char* schedule, int64_t chunks,
+                        bool offload = false) {
+    Plan plan = plan_for_torchtitan(zero, shard, pipeline, schedule, chunks);
+    plan.layout.offload_optimizer = offload;
     const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
     ASSERT_TRUE(back.model);
     EXPECT_TRUE(back.notes.empty()) << back.notes.front();
@@ -201,6 +203,8 @@ TEST(Export, TorchtitansConfigurationComesBack) {
   check(3, 2, 4, "zb-v", 2);
   check(2, 4, 4, "zb-h1", 1);
   check(2, 4, 4, "v-half", 2);
+  check(3, 4, 1, "1f1b", 1, true);
+  check(2, 2, 2, "1f1b", 1, true);
 }
 
 // The function's name only places stages where a CSV file has the order: V-shaped ones as ZBVZeroBubble does.

@@ -4,6 +4,7 @@
 FlexAttention and its masks run uncompiled. Experts, which torchtitan computes in bf16, run in fp32 here, so that sums in another order agree."""
 
 import dataclasses
+import functools
 import importlib
 import itertools
 
@@ -33,6 +34,7 @@ def case(model="llama3", outcome="right", sentence=SAME, sample=False, tolerance
     words += [axes["schedule"]] if "schedule" in axes else []
     words += [axes["recompute"]] if axes.get("recompute", "none") != "none" else []
     words += ["no-sp"] if axes.get("sp") is False else []
+    words += ["offload"] if axes.get("offload") else []
     words += [f"{axes['balancer']}-balanced"] if "balancer" in axes else []
     words += [axes["tokens"]] if "tokens" in axes else []
     words += ["whole-loss"] if axes.get("loss") == "whole" else []
@@ -45,7 +47,12 @@ def data_cases():
             yield case(dp=2, zero=zero, recompute=recompute)
         yield case(dp=2, replicas=2, zero=zero)
         yield case(dp=2, zero=zero, model="qwen3, tied")
+        yield case(dp=2, zero=zero, offload=True)
     yield case(replicas=2)
+    yield case(dp=2, replicas=2, zero=3, offload=True, recompute="full")
+    yield case(dp=2, tp=2, zero=3, offload=True)
+    yield case(dp=2, pp=2, zero=2, offload=True, schedule="1f1b")
+    yield case(dp=2, ep=2, zero=3, offload=True, model="qwen3, 8 experts")
     yield case(dp=2, zero=3, tokens="packed")
     yield case(dp=2, zero=3, tokens="unequal")
 
@@ -127,6 +134,7 @@ def prepare():
     from torch.nn.attention import flex_attention
     from torchtitan.components import metrics
     from torchtitan.models.common import attention
+    from torchtitan.distributed import fsdp, utils
     from torchtitan import trainer  # noqa: F401  so that forks have it
     from . import small_models, torchtitan_models as titan  # noqa: F401
     for family in ("llama3", "qwen3", "deepseek_v3", "gpt_oss"):
@@ -136,6 +144,9 @@ def prepare():
     attention.FlexAttention._compiled_flex_attn = staticmethod(titan.attention)
     torch.Tensor.bfloat16 = lambda tensor: tensor
     metrics.build_device_memory_monitor = Memory
+    begin = utils.init_distributed
+    utils.init_distributed = lambda comm, **options: begin(comm, **{**options, "enable_cpu_backend": False})  # gloo is the only one here
+    fsdp.CPUOffloadPolicy = functools.partial(fsdp.CPUOffloadPolicy, pin_memory=False)  # which asks a GPU
 
 
 class Memory:
@@ -295,7 +306,7 @@ def config_of(case):
     return Trainer.Config(
         model_spec=spec, loss=loss if case.axes.get("loss") == "whole" else ChunkedLossWrapper.Config(loss_fn=loss),
         training=TrainingConfig(local_batch_size=local, global_batch_size=ROWS, seq_len=length_of(case), mixed_precision_param="float32", disable_cuda_graphs=True,
-                                steps=STEPS, max_norm=1e9),
+                                steps=STEPS, max_norm=1e9, enable_cpu_offload=case.axes.get("offload", False)),
         parallelism=parallelism(case), optimizer=default_adamw(lr=0.0), dataloader=loader(batch(case)), tokenizer=tokenizer(),
         activation_checkpoint={"none": None, "selective": SelectiveAC.Config(), "full": FullAC.Config()}[case.axes.get("recompute", "none")])
 
@@ -343,6 +354,9 @@ def active(case, trainer, watch):
     axes, dims = case.axes, trainer.parallel_dims
     sizes = {"dp_shard": "dp", "dp_replicate": "replicas", "tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep"}
     require(all(getattr(dims, name) == axes.get(axis, 1) for name, axis in sizes.items()), str(dims))
+    shards = [shard for part in trainer.model_parts for module in part.modules() if hasattr(module, "_get_fsdp_state")
+              for group in module._get_fsdp_state()._fsdp_param_groups for shard in group.fsdp_params]
+    require(not axes.get("offload") or (shards and all(shard.offload_to_cpu for shard in shards)), "shares are not offloaded")
     degree = axes.get("dp", 1) * axes.get("tp", 1) * axes.get("cp", 1)
     for part in trainer.model_parts:
         for name, weight in part.named_parameters():
