@@ -87,9 +87,6 @@ Piece piece_of(const LayerProgram& program) {
 struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
-ParameterBytes bytes_by_precision(Precision precision) {
-  return precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
-}
 // Bytes of the moments if AdamW's take `adamw`. Adafactor's rows and columns, a per mille, count as 0.
 int64_t moment_bytes(OptimizerKind kind, int64_t adamw = 8) {
   const int64_t bytes[] = {adamw, 2, 0, adamw / 2, adamw / 2};  // adamw, adamw8, adafactor, sgd, muon
@@ -105,14 +102,18 @@ bool keeps_fp4_weights(const Layout& layout) {
 }
 ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
-  ParameterBytes bytes = bytes_by_precision(layout.precision);
+  ParameterBytes bytes =
+      layout.precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
   if (e.states.weight_bytes > 0) bytes.weight = e.states.weight_bytes;
-  if (e.states.fp8_weight_bytes > 0 && is_narrow(layout.precision)) {
-    const bool transposed = layout.precision != Precision::fp8 || !e.kernels.fp8_in_any_order;
-    bytes.weight = e.states.fp8_weight_bytes - (transposed ? 0 : 1);
-  }
+  const bool in_any_order = layout.precision == Precision::fp8 && e.kernels.fp8_in_any_order;
+  if (e.states.fp8_weight_bytes > 0 && is_narrow(layout.precision))
+    bytes.weight = e.states.fp8_weight_bytes - (in_any_order ? 1 : 0);
   if (keeps_fp4_weights(layout)) bytes.weight = 2;
-  const bool on_host = layout.offload_optimizer && e.states.offloads_gradients && layout.zero >= 2;
+  // DeepSpeed with ZeRO 2 sums gradients of more bytes than weights on the device (stage_1_and_2.py of
+  // 0.19.8, _use_compact_grad_partition_buffer).
+  const bool alike = gradient_element_bytes(layout) == element_bytes(layout.precision);
+  const int64_t least = e.states.offloads_weights || alike ? 2 : 3;
+  const bool on_host = layout.offload_optimizer && e.states.offloads_gradients && layout.zero >= least;
   bytes.gradient = on_host ? 0 : gradient_element_bytes(layout);
   if (e.states.optimizer_bytes > 0) bytes.optimizer = e.states.optimizer_bytes;
   const int64_t moments = adamw_moment_bytes(layout);
@@ -161,11 +162,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
 
 // Adds the columns and rows of each weight gradient of a layer.
 void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
-  for (const Operator& op : layer.operators) {
-    if (!is_product(op.shape)) continue;
-    const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
-    if (!contains(shapes, shape)) shapes.push_back(shape);
-  }
+  for (const Operator& op : layer.operators)
+    if (const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
+        is_product(op.shape) && !contains(shapes, shape))
+      shapes.push_back(shape);
 }
 
 }  // namespace
@@ -249,14 +249,12 @@ void StagePieces::set_head(const LayerProgram& program, const Execution& executi
   head_ = piece_of(program);
   for (auto& kept : head_.kept) kept = head_.computed;
   const bool frees = execution.kept.frees_logits && execution.kernels.loss == LossKernel::fp32;
-  for (const Operator& op : program.operators)
-    if (const OperatorShape& s = op.shape; frees && s.kind == OperatorKind::cross_entropy)
-      freed_logits_ = LayerBuilder::rounded(s.rows * s.columns * element_bytes(s.precision));
-  if (!model_.tied_embeddings) return;
   for (const Operator& op : program.operators) {
-    if (op.module != Module::head_output) continue;
-    (op.shape.frozen ? tied_frozen_bytes_ : tied_parameters_) =
-        op.shape.frozen ? op.frozen_bytes : op.shape.columns * op.shape.inner;
+    const OperatorShape& s = op.shape;
+    if (frees && s.kind == OperatorKind::cross_entropy)
+      freed_logits_ = LayerBuilder::rounded(s.rows * s.columns * element_bytes(s.precision));
+    if (model_.tied_embeddings && op.module == Module::head_output)
+      (s.frozen ? tied_frozen_bytes_ : tied_parameters_) = s.frozen ? op.frozen_bytes : s.columns * s.inner;
   }
 }
 
@@ -391,10 +389,8 @@ ParameterShare StagePieces::parameters(const KindCounts& layers, bool embedding,
   if (embedding) add(embedding_, 1);
   if (head) add(head_, 1);
   for (const Piece& piece : next_token_) add(piece, head ? 1 : 0);
-  if (head && embedding) {
-    sum.dense -= tied_parameters_;
-    sum.frozen_bytes -= tied_frozen_bytes_;
-  }
+  sum.dense -= head && embedding ? tied_parameters_ : 0;
+  sum.frozen_bytes -= head && embedding ? tied_frozen_bytes_ : 0;
   return sum;
 }
 
@@ -416,19 +412,16 @@ int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
 
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
   const ParameterBytes unit = bytes_per_parameter(layout);
-  const auto bytes = [&](int64_t count, int64_t shard) {
-    const auto part = [&](int64_t each, int64_t zero) {
-      return layout.zero >= zero ? count / shard * each : count * each;
-    };
+  const auto bytes = [&](int64_t count, int64_t frozen, int64_t shard) {
+    const auto part = [&](int64_t n, int64_t z) { return (layout.zero >= z ? count / shard : count) * n; };
     const int64_t sum = gradient_sum_bytes(layout);
     const int64_t gradient = layout.zero_of_gradients() >= 2 ? part(sum, 2) : count * sum;
-    return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
+    return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1)) +
+           (layout.zero >= 3 ? frozen / shard : frozen);
   };
-  const auto frozen = [&](int64_t whole, int64_t shard) { return layout.zero >= 3 ? whole / shard : whole; };
   if (layout.offload_optimizer && layout.execution.states.offloads_weights) return 0;
-  return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout)) +
-         frozen(share.frozen_bytes, dense_shard(layout)) +
-         frozen(share.frozen_expert_bytes, expert_shard(layout));
+  return bytes(share.dense, share.frozen_bytes, dense_shard(layout)) +
+         bytes(share.expert, share.frozen_expert_bytes, expert_shard(layout));
 }
 
 int64_t StagePieces::least_layer_bytes() const {
@@ -447,9 +440,8 @@ void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<H
   const int64_t copy = content.has_head ? 0 : boundary_bytes_;  // of the arriving gradient
   f.input_gradient_workspace_bytes =
       input_gradient_peak(pieces, f.saved_bytes + copy) - std::max(f.saved_bytes, f.saved_for_weight_bytes);
-  for (const Held& h : pieces)
-    f.weight_gradient_workspace_bytes =
-        std::max(f.weight_gradient_workspace_bytes, h.piece->weight_workspace);
+  int64_t& most = f.weight_gradient_workspace_bytes;
+  for (const Held& h : pieces) most = std::max(most, h.piece->weight_workspace);
 }
 
 // Beyond the gradients that add_state() counts. FSDP2 sums the head's gradient over chunks in the type in
@@ -478,25 +470,23 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
   const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
+  const Kept& kept = layout.execution.kept;
   for (const Held& h : pieces) {
     if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
     footprint.saved_bytes += h.times * h.kept();
-    footprint.saved_for_weight_bytes += h.times * (layout.execution.kept.frees_after_input_gradient
-                                                       ? h.piece->weight_operands
-                                                       : h.piece->computed + h.piece->gradient_kept);
-  }
-  const bool keeps_output = layout.execution.kept.keeps_stage_outputs && layout.stages() > 1;
-  if (keeps_output) footprint.saved_bytes += content.has_head ? freed_logits_ : boundary_bytes_;
-  if (!layout.execution.kept.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=
-        content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
+        h.times * (kept.frees_after_input_gradient ? h.piece->weight_operands
+                                                   : h.piece->computed + h.piece->gradient_kept);
+  }
+  const bool keeps_output = kept.keeps_stage_outputs && layout.stages() > 1;
+  if (keeps_output) footprint.saved_bytes += content.has_head ? freed_logits_ : boundary_bytes_;
+  if (!kept.frees_after_input_gradient)  // the copy of the arriving gradient
+    footprint.saved_for_weight_bytes += content.has_head ? 0 : boundary_bytes_;
   // It stays allocated, and one action runs at a time, so a rank has it once.
-  const bool in_place = footprint.receives_in_place =
-      layout.execution.kept.receives_in_place && layout.stages() > 1;
+  const bool in_place = footprint.receives_in_place = kept.receives_in_place && layout.stages() > 1;
   // Boundary tensors that are received ahead or still being sent.
-  const int64_t on_the_way = in_place && !keeps_output ? (content.has_embedding ? 0 : boundary_bytes_) +
-                                                             (content.has_head ? 0 : boundary_bytes_)
-                                                       : 0;
+  const int ends = int(!content.has_embedding) + int(!content.has_head);
+  const int64_t on_the_way = in_place && !keeps_output ? ends * boundary_bytes_ : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
   footprint.forward_workspace_bytes = std::max({int64_t(0), forward_peak(pieces) - footprint.saved_bytes,
                                                 chunk_gradient_bytes(layout, content, counts)}) +
@@ -518,11 +508,9 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;
   }
-  if (trains_shared_table(model_, layout) && layout.stages() > 1 &&
-      (content.has_embedding || content.has_head)) {
-    footprint.tied_embedding_bytes =
-        vocabulary_share(model_, layout) * model_.hidden * 4;  // gradients are fp32 in every precision
-  }
+  // Its gradients are fp32 in every precision.
+  if (trains_shared_table(model_, layout) && layout.stages() > 1 && ends < 2)
+    footprint.tied_embedding_bytes = vocabulary_share(model_, layout) * model_.hidden * 4;
   return footprint;
 }
 
@@ -537,14 +525,14 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
   if (!layout.offload_optimizer) return bytes;
   Layout kept = layout;
   kept.offload_optimizer = false;
-  const bool weights = layout.execution.states.offloads_weights;
+  const StateBytes& states = layout.execution.states;
   const int64_t unit = std::max<int64_t>(1, bytes_per_parameter(kept).optimizer);  // 0: Adafactor in fp32
-  const int64_t with_masters = unit + (!weights && layout.precision == Precision::fp32 ? 4 : 0);
+  const bool masters = !states.offloads_weights && layout.precision == Precision::fp32;
+  const int64_t on_host = unit + (masters ? 4 : 0) + states.host_gradient_bytes +
+                          (layout.zero < 3 ? states.host_weight_bytes : 0);
   const auto all = stage_footprints(model, kept, workload), left = stage_footprints(model, layout, workload);
   for (size_t s = 0; s < all.size(); ++s) {
-    bytes[s] = all[s].optimizer_bytes / unit * with_masters;
-    if (!weights) continue;
-    bytes[s] += all[s].parameter_bytes - left[s].parameter_bytes;
+    bytes[s] = all[s].optimizer_bytes / unit * on_host + all[s].parameter_bytes - left[s].parameter_bytes;
     bytes[s] += all[s].gradient_bytes - left[s].gradient_bytes;
   }
   return bytes;

@@ -406,7 +406,38 @@ TEST(Offload, OfWeightsLeavesWhatStaysGathered) {
     EXPECT_NEAR(double(left.parameter_bytes), gathered, 1e-3 * gathered);
     const double shares = (double(share.frozen_bytes) + 4.0 * double(share.total())) / 8.0;
     EXPECT_NEAR(double(kept.parameter_bytes - left.parameter_bytes), shares, 1e-2 * shares);
+    const double on_host = shares + (4.0 + 8.0) * double(share.total()) / 8.0;
+    EXPECT_NEAR(double(host_state_bytes(model, l, {8, 2048}).front()), on_host, 1e-2 * on_host)
+        << "the host has each share once, with its gradient and moments";
   }
+}
+
+// What DeepSpeed 0.19.8 has of a weight in the host's memory, counted on CPU processes: masters and gradients
+// in fp32, two moments, and new weights in 16 bits (ZeRO 1 and 2) or sums of gradients (ZeRO 3). Megatron's
+// HybridDeviceOptimizer copies gradients, too.
+TEST(Offload, LeavesGradientsInTheHostsMemory) {
+  const ModelSpec model = load_model("llama3-8b");
+  const auto bytes_of = [&](const char* framework, int64_t zero, int64_t gradient, bool weights = false) {
+    Layout l = one_rank(model);
+    l.execution = frameworks::load_framework(framework, "test");
+    l.data = l.shard = 8;
+    l.zero = zero;
+    l.offload_optimizer = true;
+    l.execution.states.gradient_bytes = gradient;
+    l.execution.states.offloads_weights |= weights;
+    const auto bytes = double(host_state_bytes(model, l, {8, 2048}).front());
+    return bytes / (double(share_of(model, l).total()) / 8.0);
+  };
+  for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {
+    EXPECT_NEAR(bytes_of(framework, 1, 2), 18.0, 0.01) << framework;
+    EXPECT_NEAR(bytes_of(framework, 2, 2), 20.0, 0.01) << framework;
+    EXPECT_NEAR(bytes_of(framework, 2, 4), 18.0, 0.01) << framework << ", whose device has sums in fp32";
+    EXPECT_NEAR(bytes_of(framework, 3, 2), 18.0, 0.01) << framework;
+    EXPECT_NEAR(bytes_of(framework, 3, 4), 20.0, 0.01) << framework;
+    EXPECT_NEAR(bytes_of(framework, 3, 2, true), 20.0, 0.01) << framework << ", offload_param";
+  }
+  EXPECT_NEAR(bytes_of("megatron-core", 1, 4), 16.0, 0.01);
+  EXPECT_NEAR(bytes_of("torchtitan", 3, 4), 16.0, 0.02) << "weights, gradients and moments in fp32";
 }
 
 // OffloadActivations of trl 1.16.0: what layers keep, or where they recompute their inputs.
