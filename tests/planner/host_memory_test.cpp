@@ -59,6 +59,20 @@ TEST(HostMemory, RefusesModelsThatAHostCannotBuild) {
   EXPECT_EQ(replicas.find("fsdp_cpu_ram_efficient_loading"), std::string::npos) << replicas;
 }
 
+// transformers loads weights for bitsandbytes one by one onto the GPU of the process (xtuner issue 88: 70B in
+// 4 bits with DDP on 8 x 80 GB).
+TEST(HostMemory, WeightsInFewBitsAreNotBuiltThere) {
+  PlanRequest r = host_request("llama2-70b", "dgx-a100-40gb:1");
+  r.framework = "transformers-ddp";
+  r.lora = 16;
+  EXPECT_NE(host_error(r).find("in the memory of each host"), std::string::npos)
+      << "16 bits: " << host_error(r);
+  for (const FrozenFormat format : {FrozenFormat::nf4, FrozenFormat::int8}) {
+    r.frozen_weights = format;
+    EXPECT_EQ(host_error(r), "accepted");
+  }
+}
+
 TEST(HostMemory, RefusesModelsThatAreTooLargeForOneProcessOfAHost) {
   PlanRequest r = host_request("deepseek-v3", "dgx-h100:16");
   r.framework = "transformers-fsdp";
