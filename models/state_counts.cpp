@@ -20,16 +20,18 @@ int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& cont
 }
 
 // Optimizers that work on a rank's rows of each weight narrow only whole blocks of at least 4,096 weights
-// (torchao 0.18.0, optim/adam.py, _new_buffer). The first ranks have the most rows.
+// (torchao 0.18.0, optim/adam.py, _new_buffer). The first ranks have the most rows. The Trainer leaves tables
+// to 32 bits where bitsandbytes has the moments (transformers 5.24.0, trainer.py, register_module_override).
 int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool without_table) const {
   const int64_t block = layout.execution.states.narrow_moment_block;
-  if (block == 1 || layout.training.optimizer != OptimizerKind::adamw8) return 0;
+  const bool table = &piece == &embedding_ && layout.execution.states.wide_table_moments;
+  if ((block == 1 && !table) || layout.training.optimizer != OptimizerKind::adamw8) return 0;
   int64_t wide = 0;
   for (const Weight& w : piece.weights) {
     if (without_table && w.rows * w.columns == tied_parameters_) continue;
     const int64_t shard = w.expert ? expert_shard(layout) : dense_shard(layout);
     const int64_t share = (w.rows + shard - 1) / shard * w.columns;
-    if (share < 4096 || share % block != 0) wide += share;
+    if (table || share < 4096 || share % block != 0) wide += share;
   }
   return wide;
 }
@@ -41,10 +43,9 @@ int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool with
   const int64_t shard = of_experts ? expert_shard(layout) : dense_shard(layout);
   if (shard == 1 || !(of_experts ? states.shards_whole_experts : states.shards_whole_rows)) return 0;
   int64_t padding = 0;
-  for (const Weight& w : piece.weights) {
-    if (w.expert != of_experts || (without_table && w.rows * w.columns == tied_parameters_)) continue;
-    padding += ((w.rows + shard - 1) / shard * shard - w.rows) * w.columns;
-  }
+  for (const Weight& w : piece.weights)
+    if (w.expert == of_experts && !(without_table && w.rows * w.columns == tied_parameters_))
+      padding += ((w.rows + shard - 1) / shard * shard - w.rows) * w.columns;
   return padding;
 }
 

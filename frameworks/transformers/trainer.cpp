@@ -275,6 +275,7 @@ void set_trainer_settings(const Settings& s, const std::filesystem::path& folder
     in.execution.emplace_back("loss=chunked");
   if (is_on(s, "torch_compile")) in.execution.emplace_back("elementwise=compiled");
   set_optimizer(in, s.text("optim", "adamw_torch_fused"));
+  if (s.text("optim", "") == "adamw_torch_8bit") in.execution.emplace_back("wide_table_moments=false");
   set_hugging_face_model(in, s.text("config_name", s.text("model_name_or_path", "")), folder);
   set_recompute(s, in);
 }

@@ -266,6 +266,23 @@ TEST(Optimizers, InEightBitsStayWideOnSharesThatAreNoBlocks) {
   EXPECT_EQ(wide_bytes("llama3-8b", 64, 1), 0.0);
 }
 
+// The Trainer leaves the moments of each nn.Embedding to fp32 where bitsandbytes has them in 8 bits
+// (trainer.py of transformers 5.24.0, register_module_override), 8 bytes of a weight instead of 2.
+TEST(Optimizers, InEightBitsLeaveTablesWide) {
+  for (const auto& [name, tables] :
+       {std::pair{"qwen2.5-7b", 152'064 * 3'584}, {"qwen2.5-0.5b", 151'936 * 896}}) {
+    const ModelSpec model = load_model(name);
+    Layout l = one_rank(model);
+    l.execution = frameworks::load_framework("transformers-ddp", "test");
+    l.training.optimizer = OptimizerKind::adamw8;
+    const int64_t wide = footprint_of(model, l).optimizer_bytes;
+    l.execution.states.wide_table_moments = false;
+    EXPECT_NEAR(double(wide - footprint_of(model, l).optimizer_bytes), 6.0 * double(tables), 1e4) << name;
+  }
+  EXPECT_FALSE(frameworks::load_framework("transformers-fsdp", "test").states.wide_table_moments)
+      << "torchao";
+}
+
 // NeMo AutoModel's moments have the type of the weights, bf16.
 TEST(Optimizers, OfNarrowStatesHaveNoFewerBytesThanTheyNeed) {
   const ModelSpec model = load_model("llama3-8b");
