@@ -125,7 +125,10 @@ const Framework& framework_named(const std::string& name, const std::string& whe
 }
 
 Execution load_framework(const std::string& name, const std::string& where) {
-  return framework_named(name, where).execution;
+  const Framework& named = framework_named(name, where);
+  const auto own = named.alias_execution.find(name);
+  return own == named.alias_execution.end() ? named.execution
+                                            : with_changes(named.execution, {own->second}, where);
 }
 
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {

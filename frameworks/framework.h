@@ -29,7 +29,7 @@ const Framework* find_framework(const std::string& name);
 
 /// By name or alias. Throws UserError at `where` for an unknown one.
 const Framework& framework_named(const std::string& name, const std::string& where);
-/// Its kernels, bytes and host costs. Throws UserError as framework_named() does.
+/// Its kernels, bytes and host costs, as that alias has them. Throws UserError as framework_named() does.
 Execution load_framework(const std::string& name, const std::string& where);
 
 /// `execution` with other values of its fields, each "name=value" as in a framework's file. Throws UserError

@@ -41,6 +41,17 @@ TEST(Framework, GoesByWhatPeopleCallIt) {
   }
 }
 
+// TRL 1.16.0 computes log-probabilities by tiles of the head: plan, export, import and doctor say the same.
+TEST(Framework, TrlKeepsNoLogits) {
+  for (const char* name : {"transformers-fsdp", "transformers", "axolotl", "llamafactory"})
+    EXPECT_EQ(load_framework(name, "test").kernels.loss, LossKernel::fp32) << name;
+  Execution trl = load_framework("trl", "test");
+  EXPECT_EQ(trl.kernels.loss, LossKernel::chunked);
+  EXPECT_EQ(trl.framework, "transformers-fsdp");
+  trl.kernels.loss = LossKernel::fp32;
+  EXPECT_EQ(trl, load_framework("transformers-fsdp", "test")) << "nothing else is otherwise";
+}
+
 // docs/frameworks.md has a row for each, with its aliases.
 TEST(Framework, TheDocumentHasTheirNames) {
   const std::string page = read_file(MPT_SOURCE_DIR "/docs/frameworks.md");
