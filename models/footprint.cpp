@@ -45,6 +45,17 @@ void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) 
   add(std::max<int64_t>(0, rest), 1);
 }
 
+// A frozen weight of fewer bits is there in the type of its product while that runs, in both passes
+// (bitsandbytes, autograd/_functions.py, MatMul4Bit: dequantize_4bit).
+int64_t widened_bytes(const LayerProgram& program) {
+  int64_t most = 0;
+  for (const Operator& op : program.operators)
+    if (op.shape.kind == OperatorKind::widen)
+      most = std::max(most, LayerBuilder::rounded(op.shape.rows * element_bytes(op.shape.precision) *
+                                                  *std::max_element(op.parts.begin(), op.parts.end())));
+  return most;
+}
+
 // Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
 // elementwise operator makes gradients of the inputs that it saved, one or two.
 int64_t workspace_by_operator(const LayerProgram& program) {
@@ -56,7 +67,7 @@ int64_t workspace_by_operator(const LayerProgram& program) {
     held -= op->saved_bytes;
     if (made > 0) arriving = made;
   }
-  return peak;
+  return peak + widened_bytes(program);
 }
 
 Piece piece_of(const LayerProgram& program) {
@@ -65,6 +76,7 @@ Piece piece_of(const LayerProgram& program) {
     piece.kept[size_t(recompute)] = saved_bytes(program, recompute);
   piece.computed = saved_bytes(program, Recompute::none);
   piece.parameters = parameter_share(program);
+  piece.forward_workspace = piece.backward_workspace = widened_bytes(program);
   for (const Operator& op : program.operators) {
     const bool grouped = op.shape.kind == OperatorKind::expert_linear;
     if (is_product(op.shape) && !op.shape.frozen)

@@ -35,7 +35,8 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   s.rows = sizes.inner * matrices;
   s.inner = t.frozen_format == FrozenFormat::nf4 ? 4 : 8;
   s.frozen = true;
-  add({"frozen.widen", Module::widen, s});
+  add({"frozen.widen", Module::widen, s}).last().parts = sizes.parts;
+  if (sizes.parts.front() == 0) last().parts.front() = sizes.columns;
 }
 
 // A narrow product to the adapter's rank and a wide one from it, both split over tensor ranks

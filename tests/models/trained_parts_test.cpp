@@ -131,6 +131,25 @@ TEST(Adapters, InFourBitsFitWhereTheirPaperSaysSo) {
   EXPECT_GT(gigabytes, 36.0);
 }
 
+// MatMul4Bit of bitsandbytes (autograd/_functions.py) has one weight in 16 bits at a time, in both passes.
+TEST(Adapters, OverFewBitsHaveOneWeightInSixteen) {
+  for (const auto& [name, largest] :
+       {std::pair{"llama2-70b", 8192.0 * 28672.0}, {"llama3-8b", 4096.0 * 14336.0}})
+    for (const FrozenFormat format : {FrozenFormat::nf4, FrozenFormat::int8}) {
+      const ModelSpec model = load_model(name);
+      Layout l = one_rank(model);
+      l.recompute = Recompute::full;
+      l.training = lora(16);
+      const StageFootprint wide = footprint_of(model, l, 16);
+      l.training.frozen_format = format;
+      const StageFootprint narrow = footprint_of(model, l, 16);
+      const auto more = double(narrow.forward_workspace_bytes - wide.forward_workspace_bytes);
+      const auto backward = double(narrow.backward_workspace_bytes - wide.backward_workspace_bytes);
+      EXPECT_NEAR(more, 2.0 * largest, 0.2 * largest) << name;
+      EXPECT_NEAR(backward, 2.0 * largest, 0.2 * largest) << name;
+    }
+}
+
 TEST(Adapters, OfExpertsAreOneForEachExpert) {
   const ModelSpec model = load_model("mixtral-8x7b");
   Layout l = one_rank(model);
