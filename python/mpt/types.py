@@ -337,6 +337,8 @@ class Execution:
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
     offloads_weights: Optional[bool] = None  # shares of weights wait in the host's memory beside an offloaded optimizer
+    host_gradient_bytes: Optional[int] = None  # bytes of the gradient that an offloaded optimizer's step reads in the host's memory
+    host_weight_bytes: Optional[int] = None  # bytes of the host's copy of a new weight that the device holds whole
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
     nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
     whole_table_gradients: Optional[bool] = None  # each tensor rank has the gradient of the whole token table
@@ -345,6 +347,7 @@ class Execution:
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
     keeps_head: Optional[bool] = None  # the gathered head stays to its backward
+    wide_table_moments: Optional[bool] = None  # where moments are in 8 bits, those of token and position tables are not
     narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
