@@ -193,7 +193,7 @@ void FileLedger::reads(const std::filesystem::path& file) {
                  fmt::format("a file below {}, not hidden", fmt::join(*roots_, ", ")),
                  "copy it there, or name a folder that holds both as the root");
   const std::string own = identity_of(file);
-  if (std::error_code error; own.empty() || !std::filesystem::exists(file, error)) return;
+  if (own.empty() || !is_there(file)) return;
   inputs_.insert(file);
   for (const NamedFile& output : outputs_) {
     if (identity_of(output.file) != own) continue;
@@ -210,6 +210,11 @@ void FileLedger::check_writable() const {
 void FileLedger::check() const {
   const std::lock_guard lock(mutex_);
   if (overlap_) throw UserError(*overlap_);
+}
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
 }
 
 bool finds_file(const std::filesystem::path& file) {

@@ -66,6 +66,8 @@ class FileLedger {
 /// The ledger of this process and its children.
 FileLedger& files_of_program();
 
+/// Whether there is anything at a path; where that cannot be asked there is nothing.
+bool is_there(const std::filesystem::path& path);
 /// Whether there is a regular file, or a folder, at a path that another file names. Where the ledger allows
 /// no reading there is nothing.
 bool finds_file(const std::filesystem::path& file);

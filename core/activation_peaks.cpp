@@ -68,8 +68,8 @@ size_t index_of(const std::vector<int>& stages, int stage) {
 
 std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
   const std::vector<StageSlots> slots = transfer_slots(schedule);
-  std::vector<int64_t> peaks;
-  for (const auto& row : schedule.rows) peaks.push_back(peak_of_row(row, footprints, true));
+  auto peaks =
+      mapped<int64_t>(schedule.rows, [&](const auto& row) { return peak_of_row(row, footprints, true); });
   for (size_t s = 0; s < footprints.size(); ++s)
     peaks[size_t(schedule.rank_of_stage[s])] +=
         footprints[s].static_bytes() + slots[s].total() * footprints[s].slot_bytes();

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/ranges.h"
 #include "models/family_files.h"
 
 namespace mpt::models {
@@ -404,9 +405,7 @@ FamilyCode family_code(const Family& family) {
 }
 
 std::vector<std::string> family_code_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, code] : codes()) names.push_back(name);
-  return names;
+  return mapped<std::string>(codes(), [](const auto& code) { return code.first; });
 }
 
 }  // namespace mpt::models

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/ranges.h"
 #include "base/text.h"
 
 namespace mpt::models {
@@ -141,9 +142,7 @@ ImportedModel read_model(Json whole, const std::string& file, const std::string&
 }
 
 std::vector<std::string> zoo_names() {
-  std::vector<std::string> names;
-  for (const auto& [file, text] : zoo_files()) names.push_back(stem(file));
-  return names;
+  return mapped<std::string>(zoo_files(), [](const auto& file) { return stem(file.first); });
 }
 
 const std::vector<ZooModel>& zoo_models() {

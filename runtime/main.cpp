@@ -38,8 +38,7 @@ std::filesystem::path saved_checkpoint(const runtime::RunOptions& o, const repor
   if (o.train.checkpoints.empty() || result.steps.empty()) return {};
   const std::filesystem::path path =
       std::filesystem::path(o.train.checkpoints) / runtime::checkpoint_name(result.steps.back().step);
-  std::error_code error;
-  return std::filesystem::exists(path, error) ? path : std::filesystem::path();
+  return is_there(path) ? path : std::filesystem::path();
 }
 
 void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports::RunResult& result) {
@@ -104,8 +103,7 @@ void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted
   if (opened.checkpoint) check_model(plan, *opened.checkpoint);
   check_save_folder(o, restarted, opened.checkpoint ? opened.checkpoint->info().step : 0);
   if (o.init.empty() || opened.checkpoint) return;
-  std::error_code error;
-  if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
+  if (is_there(std::filesystem::path(o.init) / "config.json")) {
     auto weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
     if (weights->lacks_modules())
       warn(fmt::format("mpt-run: note: {} has no next-token modules: theirs start from the seed", o.init));

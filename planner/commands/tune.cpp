@@ -19,6 +19,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/command_line.h"
 #include "base/files.h"
 #include "base/interruption.h"
@@ -37,8 +38,6 @@
 
 namespace mpt::planner {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The end of a tuning: the fastest layout is at most this much faster, in 95 of 100 cases.
 constexpr double kSettled = 0.01;
@@ -84,20 +83,17 @@ Ended run_words(const std::vector<std::string>& words, const std::string& output
   const pid_t child = ::fork();
   if (child < 0) throw RunError(fmt::format("cannot start {} ({})", words.front(), std::strerror(errno)));
   if (child == 0) become(words, output);
-  const auto begin = Clock::now();
-  const auto since = [](Clock::time_point then) {
-    return std::chrono::duration<double>(Clock::now() - then).count();
-  };
+  const double begin_s = now_s();
   Ended ended;
-  std::optional<Clock::time_point> asked;
+  std::optional<double> asked_s;
   int status = 0;
   for (pid_t found = 0; (found = ::waitpid(child, &status, WNOHANG)) != child;) {
     if (found < 0 && errno != EINTR) throw RunError(fmt::format("cannot wait for {}", words.front()));
-    ended.timed_out = ended.timed_out || (!stop_requested() && since(begin) > timeout_s);
-    if (!asked && (stop_requested() || ended.timed_out)) {
-      asked = Clock::now();
+    ended.timed_out = ended.timed_out || (!stop_requested() && now_s() - begin_s > timeout_s);
+    if (!asked_s && (stop_requested() || ended.timed_out)) {
+      asked_s = now_s();
       ::kill(-child, SIGTERM);
-    } else if (asked && since(*asked) > 10.0) {
+    } else if (asked_s && now_s() - *asked_s > 10.0) {
       ::kill(-child, SIGKILL);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -108,7 +104,7 @@ Ended run_words(const std::vector<std::string>& words, const std::string& output
 
 // Nothing where diagnose reads neither steps nor troubles.
 std::optional<MeasuredRun> log_of(const std::string& file, const Plan& plan) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
+  if (!is_there(file)) return std::nullopt;
   try {
     return read_run_log(read_file(file), file, plan);
   } catch (const UserError&) {

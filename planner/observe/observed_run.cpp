@@ -25,12 +25,6 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// Its reader refuses files that are not regular.
-bool is_file(const std::string& name) {
-  std::error_code ignored;
-  return std::filesystem::exists(name, ignored);
-}
-
 // Of the journal that mpt-plan tune writes.
 bool is_row(const std::string& line) { return line.starts_with("{\"layout\":"); }
 
@@ -142,7 +136,7 @@ ObservedRun complete(ObservedRun run, const Estimated& predicted, const PlanRequ
 }  // namespace
 
 MeasuredFigures parse_figures(const std::string& text, const std::string& where, const Plan& plan) {
-  if (is_file(text)) return figures_of_log(text, plan);
+  if (is_there(text)) return figures_of_log(text, plan);
   MeasuredFigures figures;
   for (const std::string& part : split_at(text, ',')) {
     const std::string word = trimmed(part);
@@ -169,7 +163,7 @@ std::string figures_text(const MeasuredFigures& figures) {
 
 std::vector<ObservedRun> read_observed(const std::string& word, const std::string& option,
                                        const std::string& request_file) {
-  if (!is_file(word)) return {run_of_line(word, option)};
+  if (!is_there(word)) return {run_of_line(word, option)};
   const std::vector<std::string> lines = split_at(read_file(word), '\n');
   std::vector<ObservedRun> runs;
   if (!has_runs(lines)) {

@@ -167,9 +167,7 @@ std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& r
                   request->own_file, request->open_length}]
           .push_back(i);
   }
-  std::vector<std::vector<size_t>> groups;
-  for (auto& [text, group] : by_request) groups.push_back(std::move(group));
-  return groups;
+  return mapped<std::vector<size_t>>(by_request, [](auto& group) { return std::move(group.second); });
 }
 
 void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {

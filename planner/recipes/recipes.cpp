@@ -81,11 +81,10 @@ void add_folder(const fs::path& folder, std::set<fs::path>& files) {
 std::set<fs::path> files_below(const std::vector<fs::path>& paths) {
   std::set<fs::path> files;
   for (const fs::path& path : paths) {
-    std::error_code error;
     const fs::path normal = path.lexically_normal();
-    if (files_of_program().may_read(path) && fs::is_directory(path, error))
+    if (finds_folder(path))
       add_folder(normal, files);
-    else if (fs::exists(path, error))
+    else if (is_there(path))
       files.insert(normal);
     else
       refuse_input(path.string(), "not there", "a folder or a file with recipes");
@@ -98,10 +97,7 @@ fs::path full_path(const fs::path& path) {
   return full.has_filename() ? full : full.parent_path();
 }
 
-bool is_top(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / ".git", error);
-}
+bool is_top(const fs::path& folder) { return is_there(folder / ".git"); }
 
 // The root of the git work tree that contains the path; empty if there is none.
 fs::path top_of(const fs::path& path) {
@@ -208,15 +204,13 @@ std::vector<RecipeFile> files_of_base(const std::vector<fs::path>& paths, const 
   std::map<fs::path, fs::path> files;  // by name
   for (const fs::path& path : paths) {
     const fs::path before = place_in_base(path, base);
-    if (!fs::exists(before, error)) continue;
+    if (!is_there(before)) continue;
     for (const fs::path& file : files_below({before})) {
       const fs::path below = file.lexically_relative(before);
       files.emplace((below == "." ? path : path / below).lexically_normal(), file);
     }
   }
-  std::vector<RecipeFile> all;
-  for (const auto& [name, file] : files) all.push_back({file, name});
-  return all;
+  return mapped<RecipeFile>(files, [](const auto& file) { return RecipeFile{file.second, file.first}; });
 }
 
 void keep_below(const std::vector<fs::path>& folders, PlanRequest& asked) {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -392,17 +393,12 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
   resolved.pools->set(problem);
 }
 
-bool exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
-
 // Whether one of the joined clusters is a file, as in "two-racks.json:4".
 bool names_files(const std::string& cluster) {
-  if (exists(cluster)) return true;
+  if (is_there(cluster)) return true;
   for (const std::string& part : split_at(cluster, '+')) {
     const std::string whole = part.substr(0, part.find('@'));
-    if (exists(whole) || exists(whole.substr(0, whole.rfind(':')))) return true;
+    if (is_there(whole) || is_there(whole.substr(0, whole.rfind(':')))) return true;
   }
   return false;
 }
@@ -460,7 +456,7 @@ PlanRequest request_of(const Plan& plan) {
 }
 
 PlanRequest portable(PlanRequest request, const SearchProblem& problem) {
-  if (exists(request.model.name)) request.model.value = problem.model;
+  if (is_there(request.model.name)) request.model.value = problem.model;
   if (names_files(request.cluster.name)) request.cluster.value = problem.cluster;
   return request;
 }

@@ -83,10 +83,13 @@ ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineD
   return make_nodes(node, name, 1);
 }
 
-bool is_path(const std::string& name) {
+bool is_file(const std::string& name) {
   std::error_code error;
-  return name.find('/') != std::string::npos || name.ends_with(".json") ||
-         std::filesystem::is_regular_file(name, error);
+  return std::filesystem::is_regular_file(name, error);
+}
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json") || is_file(name);
 }
 
 // The number of nodes that hold `gpus` GPUs, with the same number on each. One node if it holds them all.
@@ -158,8 +161,7 @@ std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus
 
 // `gpus`: how many GPUs a name without a count means; 0: one node.
 NamedCluster load_part(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
-  std::error_code error;
-  if (std::filesystem::is_regular_file(name, error)) return load_cluster_file(name, {});
+  if (is_file(name)) return load_cluster_file(name, {});
   const NameAndCount wanted = split_name(name);
   const bool in_catalog = !is_path(wanted.name) && wanted.name != kThisMachine;
   if (wanted.gpus_per_node && !in_catalog)
@@ -267,10 +269,8 @@ std::string larger_cluster(const std::string& name, int64_t devices) {
 }
 
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(name, error);
   const bool mixed = name.find('+') != std::string::npos || end_of_names(name) < name.size();
-  return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
+  return mixed && !is_file(name) ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
 }
 
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {

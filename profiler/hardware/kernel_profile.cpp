@@ -269,27 +269,21 @@ size_t import_own_profile(KernelProfile& profile, const Json& json, const std::s
   return count;
 }
 
-const Json* at_path(const Json& json, std::initializer_list<const char*> path) {
-  const Json* at = &json;
-  for (const char* key : path) {
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &(*at)[key];
-  }
-  return at;
-}
-
 size_t import_json(KernelProfile& profile, const Json& json, const std::string& file) {
-  if (const Json* format = at_path(json, {"format"}); format != nullptr && *format == "mpt-profile")
+  const auto at = [&](const char* place) {
+    const Json::json_pointer pointer(place);
+    return json.contains(pointer) ? &json[pointer] : nullptr;
+  };
+  if (const Json* format = at("/format"); format != nullptr && *format == "mpt-profile")
     return import_own_profile(profile, json, file);
-  if (const Json* events = at_path(json, {"traceEvents"}); events != nullptr && events->is_array())
+  if (const Json* events = at("/traceEvents"); events != nullptr && events->is_array())
     return import_kineto(profile, json);
-  const Json* matmul = at_path(json, {"accelerator", "op", "matmul"});
-  if (matmul == nullptr) return 0;
-  const Json *rate = at_path(*matmul, {"tflops"}), *shares = at_path(*matmul, {"accurate_efficient_factor"});
+  const Json* const rate = at("/accelerator/op/matmul/tflops");
+  const Json* const shares = at("/accelerator/op/matmul/accurate_efficient_factor");
   if (rate == nullptr || !rate->is_number() || !(rate->get<double>() > 0.0) || shares == nullptr ||
       !shares->is_object())
     return 0;
-  return import_simumax(profile, *matmul);
+  return import_simumax(profile, *at("/accelerator/op/matmul"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "base/ranges.h"
 #include "models/parameter_count.h"
@@ -235,9 +236,7 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
     refuse_input(folder.string(), fmt::format("cannot be listed ({})", error.message()),
                  "a folder of checkpoints that can be read", "check its owner and mode; nothing was changed");
   std::sort(found.rbegin(), found.rend());
-  std::vector<std::filesystem::path> paths;
-  for (auto& [step, path] : found) paths.push_back(std::move(path));
-  return paths;
+  return mapped<std::filesystem::path>(found, [](const auto& checkpoint) { return checkpoint.second; });
 }
 
 CheckpointOwner owner_of(const std::filesystem::path& folder) {
@@ -260,8 +259,7 @@ std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder) 
 }
 
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes) {
-  std::error_code error;
-  if (std::filesystem::exists(path / kInfoFile, error)) return std::make_unique<Checkpoint>(path);
+  if (is_there(path / kInfoFile)) return std::make_unique<Checkpoint>(path);
   std::vector<Problem> problems;
   for (const auto& folder : checkpoints_in(path)) {
     try {

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "runtime/checkpoint/folder_lock.h"
 
@@ -189,8 +190,7 @@ void CheckpointSaver::describe(CheckpointInfo info, const std::filesystem::path&
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.patience_s);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const std::filesystem::path file = unfinished / rank_file(rank);
-    std::error_code error;
-    while (!std::filesystem::exists(file, error)) {
+    while (!is_there(file)) {
       const bool failed = options_.has_failed();
       if (failed || std::chrono::steady_clock::now() > deadline)
         fail_run("checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,

@@ -68,8 +68,7 @@ void make_checkpoint_folder(const std::filesystem::path& folder) {
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder) : folder_(folder), file_(folder / kLockFile) {
-  std::error_code error;
-  made_folder_ = !std::filesystem::exists(folder_, error);
+  made_folder_ = !is_there(folder_);
   make_checkpoint_folder(folder_);
   while (!take()) {
   }

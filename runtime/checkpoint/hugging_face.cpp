@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "base/ranges.h"
 #include "runtime/comm/reduction.h"
@@ -22,10 +23,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 // The files of the weights: the only one, or those that the index names.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (std::filesystem::exists(folder / kSingle, error)) return {folder / kSingle};
+  if (is_there(folder / kSingle)) return {folder / kSingle};
   const std::filesystem::path index = folder / kIndex;
-  if (!std::filesystem::exists(index, error))
+  if (!is_there(index))
     refuse_input(folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
                  "name a folder of a Hugging Face model");
   const Json json = load_json(index);
@@ -260,11 +260,9 @@ std::vector<std::filesystem::path> export_hugging_face(const TensorSource& sourc
     write_shard(parts.add(folder / shard_name(s, shards.size())), shards[s], source, options.type);
   if (shards.size() > 1) write_file_atomically(parts.add(folder / kIndex), index_of(shards, options.type));
   write_file_atomically(parts.add(folder / "config.json"), config);
-  for (const char* name : kFilesBeside) {
-    std::error_code error;
-    if (!options.like.empty() && std::filesystem::exists(options.like / name, error))
+  for (const char* name : kFilesBeside)
+    if (!options.like.empty() && is_there(options.like / name))
       write_file_atomically(parts.add(folder / name), read_file(options.like / name));
-  }
   return parts.give_names();
 }
 

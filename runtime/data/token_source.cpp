@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/mapped_file.h"
 
 namespace mpt::runtime {
@@ -133,8 +134,7 @@ std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
 
 bool is_indexed(const std::filesystem::path& path) {
   const auto [bin, idx] = indexed_pair(path);
-  std::error_code error;
-  return std::filesystem::exists(bin, error) && std::filesystem::exists(idx, error);
+  return is_there(bin) && is_there(idx);
 }
 
 std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, MappedFile file,

@@ -2,6 +2,7 @@
 #include "runtime/device/cuda_module.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/module.h"
 #include "base/terminal.h"
 
@@ -10,9 +11,8 @@ namespace {
 
 // The build tree that contains the program, or a placeholder for it.
 std::string build_folder(const std::filesystem::path& program) {
-  std::error_code error;
   const std::filesystem::path folder = program.parent_path().parent_path();
-  return std::filesystem::exists(folder / "CMakeCache.txt", error) ? shell_word(folder.string()) : "BUILD";
+  return is_there(folder / "CMakeCache.txt") ? shell_word(folder.string()) : "BUILD";
 }
 
 }  // namespace
