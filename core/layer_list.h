@@ -65,9 +65,7 @@ class LayerList {
   }
   template <class F>
   bool any(F&& wanted) const {
-    for (const auto& [name, kind] : kinds)
-      if (wanted(kind)) return true;
-    return false;
+    return any_of(kinds, [&](const auto& kind) { return wanted(kind.second); });
   }
   template <class F>
   void change(F&& f) {

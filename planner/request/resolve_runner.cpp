@@ -20,8 +20,7 @@ constexpr std::pair<const char*, bool Overlaps::*> kOverlapNames[] = {
     {"exchange", &Overlaps::exchange}};
 
 std::string overlap_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : kOverlapNames) names.emplace_back(name);
+  const auto names = mapped<std::string>(kOverlapNames, [](const auto& overlap) { return overlap.first; });
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -117,9 +117,7 @@ class ThreadLanes final : public Lanes {
   bool ready(const Queue& queue) const {
     if (queue.tasks.empty()) return false;
     if (failure_) return true;  // to be skipped
-    for (const InstructionId wait : queue.tasks.front().waits)
-      if (!done_[size_t(wait)]) return false;
-    return true;
+    return all_of(queue.tasks.front().waits, [&](InstructionId wait) { return done_[size_t(wait)]; });
   }
 
   void serve(Queue& queue) {
