@@ -116,7 +116,7 @@ std::optional<OtherStages> faster_stages(const Estimated& e) {
 Layout layout_to_estimate(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   const PlanRequest& request = resolved.request;
-  Layout layout = request.layout ? *request.layout : layout_of_bounds(problem);
+  Layout layout = request.layout ? within_bounds(problem, *request.layout) : layout_of_bounds(problem);
   if (!request.layers_per_stage.empty()) layout.layers_per_stage = request.layers_per_stage;
   layout.precision = problem.precision;
   layout.execution = problem.execution;
@@ -142,7 +142,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
   for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));
-  for (std::string& note : gradient_notes(e.plan, true)) e.plan.notes.push_back(std::move(note));
+  for (std::string& note : gradient_notes(e.plan)) e.plan.notes.push_back(std::move(note));
   e.refusal = refusal_of(problem, layout);
   if (e.refusal) {
     static const std::vector<std::string> kMayRun{"trains wrong", "not judged", "unplanned",

@@ -286,7 +286,7 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
   plan.notes = with_kernel_note(std::move(notes), plan);
   for (std::string& note : idle_of_search(resolved.request, resolved.problem, plan.layout))
     plan.notes.push_back(std::move(note));
-  for (std::string& note : gradient_notes(plan, false)) plan.notes.push_back(std::move(note));
+  for (std::string& note : gradient_notes(plan)) plan.notes.push_back(std::move(note));
   if (!search->left_out.empty()) plan.notes.push_back(search->left_out);
   const auto is_pointless = [&](const RankedLayout& row) {
     return any_of(plan.ranking, [&](const RankedLayout& other) { return is_dominated(row, other); });

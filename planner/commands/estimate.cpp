@@ -254,7 +254,8 @@ std::function<int()> add_estimate(CLI::App& app, bool doctor) {
             o->plan = o->problem.request_file = file;
             o->problem.request = request_of(load_plan(file));
           },
-          "Score the layout of this plan file, here or on another --cluster or --model (default: the "
+          "Score the layout of this plan file, with what the options change of it, here or on another "
+          "--cluster or --model (default: the "
           "layout that the options name)")
       ->type_name("FILE")
       ->trigger_on_parse()
@@ -280,9 +281,6 @@ std::function<int()> add_estimate(CLI::App& app, bool doctor) {
   return [command, o] {
     if (!o->problem.doctor) check_lines(*command, o->lines);
     if (!o->lines.file.empty()) return answer_lines(o->lines);
-    if (!o->plan.empty())
-      refuse_beside(*command, "--plan", "the plan holds its layout",
-                    [](const CLI::Option& other) { return other.get_group() == "Layout"; });
     read_runs(o->problem, o->problem.request_file);
     o->problem.again = search_again(*command, *o);
     return score(o->problem, o->problem.request.layout.has_value());

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/ranges.h"
+#include "core/bound_words.h"
 #include "planner/api.h"
 #include "planner/explain/confidence.h"
 #include "reports/utilisation.h"
@@ -21,57 +22,35 @@ namespace {
 // Smaller errors of predicted memory prove nothing, whatever the errors of published runs.
 constexpr double kFar = 1.2;
 
-// Small changes of a layout that users make, or forget.
-struct LayoutChange {
-  const char* words;
-  bool (*make)(Layout& layout);  // false if it is in force already
-};
-
-bool set_recompute(Layout& l, Recompute to) {
-  const bool same = l.recompute == to && !recomputes_partly(l);
-  l.recompute = to;
-  l.recomputed_layers.clear();
-  return !same;
-}
-
-bool set_zero(Layout& l, int64_t to) {
-  l.shard = to > 0 ? l.replicas() : 1;
-  return std::exchange(l.zero, to) != to && l.replicas() > 1;
-}
-
-bool set_micro_batch(Layout& l, int64_t to) { return to > 0 && std::exchange(l.micro_batch, to) != to; }
-
-constexpr LayoutChange kChanges[] = {
-    {"with full recompute (activation checkpointing)",
-     [](Layout& l) { return set_recompute(l, Recompute::full); }},
-    {"with micro-batches of one sequence (more gradient accumulation)",
-     [](Layout& l) { return set_micro_batch(l, 1); }},
-    {"with ZeRO 3 (FULL_SHARD)", [](Layout& l) { return set_zero(l, 3); }},
-    {"with the optimizer in CPU memory", [](Layout& l) { return !std::exchange(l.offload_optimizer, true); }},
-    {"without recompute (activation checkpointing off)",
-     [](Layout& l) { return set_recompute(l, Recompute::none); }},
-    {"with micro-batches twice as large", [](Layout& l) { return set_micro_batch(l, 2 * l.micro_batch); }},
-    {"with micro-batches four times as large",
-     [](Layout& l) { return set_micro_batch(l, 4 * l.micro_batch); }},
-    {"with ZeRO 0 (plain data parallel, DDP)", [](Layout& l) { return set_zero(l, 0); }},
-    {"with the optimizer on the GPU", [](Layout& l) { return std::exchange(l.offload_optimizer, false); }}};
-
 struct Variant {
   const char* words;
   double bytes = 0.0, step_s = 0.0;
 };
 
+// With small changes of the layout that users make, or forget.
 std::vector<Variant> variants_of(const Plan& plan) {
+  const auto micro_batch = [&](int64_t times) {
+    return fmt::format("micro-batch={}", times * plan.layout.micro_batch);
+  };
+  const std::pair<const char*, std::string> changes[] = {
+      {"with full recompute (activation checkpointing)", "recompute=full"},
+      {"with micro-batches of one sequence (more gradient accumulation)", "micro-batch=1"},
+      {"with ZeRO 3 (FULL_SHARD)", "zero=3"},
+      {"with the optimizer in CPU memory", "offload=on"},
+      {"without recompute (activation checkpointing off)", "recompute=none"},
+      {"with micro-batches twice as large", micro_batch(2)},
+      {"with micro-batches four times as large", micro_batch(4)},
+      {"with ZeRO 0 (plain data parallel, DDP)", "zero=0"},
+      {"with the optimizer on the GPU", "offload=off"}};
   std::vector<Variant> variants;
-  for (const LayoutChange& change : kChanges) {
-    PlanRequest request = request_of(plan);
-    request.layout = plan.layout;
-    if (!change.make(*request.layout)) continue;
+  PlanRequest request = request_of(plan);
+  for (const auto& [words, bounds] : changes) {
+    request.bounds = parse_bounds(bounds, words);
     try {
       const Estimated other = estimate(request);
-      const Variant variant{change.words, double(reports::peak_bytes(other.plan)),
+      const Variant variant{words, double(reports::peak_bytes(other.plan)),
                             other.plan.prediction.step_time_s};
-      if (!other.refusal) variants.push_back(variant);
+      if (!other.refusal && other.plan.layout != plan.layout) variants.push_back(variant);
     } catch (const UserError&) {  // there is no such layout
       continue;
     }

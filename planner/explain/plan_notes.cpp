@@ -116,27 +116,18 @@ std::string precision_words(const Layout& l) {
   return words;
 }
 
-std::vector<std::string> gradient_notes(const Plan& plan, bool offers) {
+std::vector<std::string> gradient_notes(const Plan& plan) {
   const Layout& l = plan.layout;
-  const auto* const framework = frameworks::find_framework(l.execution.framework);
-  if (framework == nullptr || l.precision == Precision::fp32 || l.training.adapts()) return {};
   const int64_t count = micro_batches(l, plan.workload);
   // DeepSpeed's sums of 512 equal micro-batches had 0.72 of the gradient's norm; sums of 8 had all of it
   // (run: deepspeed-bf16-sums-default-zero1).
   constexpr int64_t kManySums = 64;
-  if (gradient_element_bytes(l) == 2) {
-    if (count < kManySums) return {};
-    return {
-        fmt::format("gradients of {} micro-batches are summed in 16 bits, which loses part of them: "
-                    "--gradients fp32, or a larger --micro-batch",
-                    count)};
-  }
-  if (!offers || !contains(framework->abilities.trains, frameworks::TrainingFeature::bf16_gradients))
+  if (frameworks::find_framework(l.execution.framework) == nullptr || l.precision == Precision::fp32 ||
+      l.training.adapts() || gradient_element_bytes(l) != 2 || count < kManySums)
     return {};
-  int64_t most = 0;
-  for (const StageFootprint& stage : plan.footprints) most = std::max(most, stage.gradient_bytes);
-  return {fmt::format("--gradients bf16 would save {}, and round each sum to 16 bits",
-                      format_bytes(double(most) / 2.0))};
+  return {fmt::format("gradients of {} micro-batches are summed in 16 bits, which loses part of them: "
+                      "--gradients fp32, or a larger --micro-batch",
+                      count)};
 }
 
 std::vector<std::string> with_kernel_note(std::vector<std::string> notes, const Plan& plan) {

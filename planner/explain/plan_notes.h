@@ -17,9 +17,8 @@ std::string training_words(const Training& training);
 /// "bf16, 16-bit gradients": the precision of products, and the precisions of gradients, of their sums over
 /// ranks and of the optimizer's states, if these are not fp32.
 std::string precision_words(const Layout& layout);
-/// The cost of gradient sums in 16 bits, and with `offers` their possible saving; nothing if the framework
-/// has no such choice.
-std::vector<std::string> gradient_notes(const Plan& plan, bool offers);
+/// The cost of many gradient sums in 16 bits; empty if there is none.
+std::vector<std::string> gradient_notes(const Plan& plan);
 
 /// `notes`, and a sentence if the plan's attention has no fast
 /// kernel in this project's runtime.

@@ -444,7 +444,6 @@ PlanRequest request_of(const Plan& plan) {
   request.sequence = plan.workload.sequence;
   request.layout = plan.layout;  // it includes most of the other options
   request.deterministic = asked.deterministic;
-  request.bounds = asked.bounds;
   request.beyond_framework = asked.beyond_framework;
   request.threads = asked.threads;
   request.time_limit_s = asked.time_limit_s;

@@ -6,34 +6,38 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/ranges.h"
+#include "core/bound_words.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/supports/supports.h"
 
 namespace mpt::planner {
 namespace {
 
-template <class T>
-T one(const std::vector<T>& values, T otherwise) {
-  return values.empty() ? otherwise : values.front();
-}
-bool one(const std::vector<Switch>& values, bool otherwise) {
-  return values.empty() ? otherwise : values.front() == Switch::on;
+// The first of the values, unless the field has one of them.
+template <class T, class F>
+void set(const std::vector<T>& values, F& field) {
+  if (!values.empty() && !contains(values, T(field))) field = F(values.front());
 }
 
-void set_degrees(const SearchProblem& problem, Layout& l) {
-  const SearchBounds& b = problem.bounds;
-  l.tensor = one<int64_t>(b.tensor, 1);
-  l.context = one<int64_t>(b.context, 1);
-  l.pipeline = one<int64_t>(b.pipeline, 1);
-  l.expert = one<int64_t>(b.expert, 1);
+void set_bounds(const SearchBounds& b, Layout& l) {
+  set(b.tensor, l.tensor);
+  set(b.context, l.context);
+  set(b.pipeline, l.pipeline);
+  set(b.data, l.data);
+  set(b.expert, l.expert);
+  set(b.expert_tensor, l.expert_tensor);
+  set(b.zero, l.zero);
+  set(b.micro_batch, l.micro_batch);
+  set(b.recomputes, l.recompute);
+  set(b.schedules, l.schedule);
+  set(b.chunks, l.chunks);
+  set(b.sequence_parallel, l.sequence_parallel);
+  set(b.context_methods, l.context_method);
+  set(b.offload, l.offload_optimizer);
+  set(b.orders, l.order);
   if (const auto rejection = check_degrees(l))  // otherwise their products could overflow
     throw UserError(Problem{"layout", rejection->reason, "", "choose smaller degrees"});
-  const int64_t fixed = l.tensor * l.context * l.pipeline;
-  l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
-  // Experts are split like the dense layers if there are enough ranks for them, otherwise they stay whole.
-  const int64_t pool = l.tensor * l.context * l.data;
-  l.expert_tensor = one<int64_t>(b.expert_tensor, pool % (l.expert * l.tensor) == 0 ? 0 : 1);
-  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
 }
 
 // The framework's default, or else the next stage that it has.
@@ -48,10 +52,13 @@ int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   return 0;
 }
 
+bool usual_sequence_parallel(const SearchProblem& problem, const Layout& l) {
+  return l.tensor > 1 && (l.expert > 1 || has_sequence_parallel_by_default(problem));
+}
+
 void set_schedule(const SearchProblem& problem, Layout& l) {
   const SearchBounds& b = problem.bounds;
-  l.chunks = one<int64_t>(b.chunks, 1);
-  l.schedule = one<std::string>(b.schedules, l.chunks > 1 ? "interleaved" : "1f1b");
+  if (b.schedules.empty()) l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
   const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");
   if (b.chunks.empty()) l.chunks = entry.min_chunks;
   if (l.chunks < entry.min_chunks || l.chunks > entry.max_chunks)
@@ -73,18 +80,35 @@ bool has_sequence_parallel_by_default(const SearchProblem& problem) {
 Layout layout_of_bounds(const SearchProblem& problem) {
   const SearchBounds& b = problem.bounds;
   Layout l;
-  set_degrees(problem, l);
-  l.sequence_parallel =
-      one(b.sequence_parallel, l.tensor > 1 && (l.expert > 1 || has_sequence_parallel_by_default(problem)));
-  l.context_method = one(b.context_methods, ContextMethod::ring);
-  l.offload_optimizer = one(b.offload, false);
-  l.order = one(b.orders, RankOrder::pipeline_outermost);
-  l.micro_batch = one<int64_t>(b.micro_batch, 1);
-  l.recompute = one(b.recomputes, Recompute::none);
+  set_bounds(b, l);
+  if (b.data.empty()) l.data = std::max<int64_t>(1, problem.ranks / (l.tensor * l.context * l.pipeline));
+  // Experts are split like the dense layers if there are enough ranks for them, otherwise they stay whole.
+  const bool whole = l.tensor * l.context * l.data % (l.expert * l.tensor) != 0;
+  if (b.expert_tensor.empty()) l.expert_tensor = whole ? 1 : 0;
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+  if (b.sequence_parallel.empty()) l.sequence_parallel = usual_sequence_parallel(problem, l);
   problem.set_overlaps(l);
-  l.zero = one<int64_t>(b.zero, usual_zero(problem, l));
+  if (b.zero.empty()) l.zero = usual_zero(problem, l);
   l.shard = l.zero > 0 ? l.replicas() : 1;
   set_schedule(problem, l);
+  return l;
+}
+
+Layout within_bounds(const SearchProblem& problem, const Layout& from) {
+  const SearchBounds& b = problem.bounds;
+  const bool partly = !b.recomputes.empty() && recomputes_partly(from);
+  if (broken_bounds(b, from).empty() && !partly) return from;
+  Layout l = from;
+  set_bounds(b, l);
+  if (b.data.empty()) l.data = std::max<int64_t>(1, from.ranks() / (l.tensor * l.context * l.pipeline));
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+  if (b.sequence_parallel.empty() && (from.tensor == 1 || l.tensor == 1))
+    l.sequence_parallel = usual_sequence_parallel(problem, l);
+  const bool all = from.zero == 0 || from.shard == from.replicas();
+  l.shard = l.zero == 0 ? 1 : all ? l.replicas() : from.shard;
+  const bool same = l.stages() == from.stages() && l.schedule == from.schedule;
+  if (partly || l.recompute != from.recompute || !same) l.recomputed_layers.clear();
+  if (!same) set_schedule(problem, l);
   return l;
 }
 
