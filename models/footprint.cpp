@@ -146,7 +146,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   // FSDP2 without resharding holds its shards, and the full weights that it gathered.
   const bool gathers = layout.zero == 2 && (unit.weight > whole || layout.execution.states.frees_pieces);
   f.parameter_bytes = on_host ? 0 : bytes(gathers ? 2 : 3, unit.weight);
-  if (gathers) f.parameter_bytes += LayerBuilder::rounded(counts.whole * whole);
+  const auto gathered = [&](int64_t bytes) {
+    return enlarged(LayerBuilder::rounded(bytes), MemoryUse::gathered, counts.enlarged);
+  };
+  if (gathers) f.parameter_bytes += gathered(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
   const int64_t summed = shares ? counts.share : counts.whole + (layout.zero >= 2 ? counts.other_tables : 0);
@@ -164,10 +167,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
     f.parameter_bytes += LayerBuilder::rounded(counts.frozen_share_bytes);
   if (layout.zero < 3 && (!on_host || gathers))
     f.parameter_bytes += LayerBuilder::rounded(counts.frozen_bytes);
-  const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
+  const int64_t largest = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   if (layout.zero >= 3 && !frees_pieces(layout))
-    f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
-                         LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
+    f.parameter_bytes += gathered((zero >= 3 ? largest : counts.whole) * whole) +
+                         gathered(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
   if (shares && !frees_pieces(layout))
     f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
@@ -226,6 +229,20 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   boundary_bytes_ =
       LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) * model_.hidden *
                             (model_.residual_streams + stored) * element_bytes(layout.precision));
+}
+
+void StagePieces::enlarge(MemoryUse use) {
+  enlarged_ = use;
+  std::vector<Piece*> heads{&head_};
+  for (size_t i = 2; i < next_token_.size(); i += 3) heads.push_back(&next_token_[i]);
+  const auto enlarge = [&](int64_t& bytes) { bytes = enlarged(bytes, MemoryUse::logits, use); };
+  for (Piece* const head : heads) {
+    std::for_each(head->kept.begin(), head->kept.end(), enlarge);
+    for (int64_t Piece::*bytes : {&Piece::computed, &Piece::forward_workspace, &Piece::backward_workspace,
+                                  &Piece::gradient_kept, &Piece::weight_workspace, &Piece::weight_operands})
+      enlarge(head->*bytes);
+  }
+  enlarge(freed_logits_);
 }
 
 // Most kinds need no separate program: their layers have the bytes of an earlier kind.

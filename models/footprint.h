@@ -15,6 +15,15 @@
 
 namespace mpt::models {
 
+/// A use of memory. To see how much of a peak it is, it is made larger by a kPart-th.
+enum class MemoryUse { none, logits, gathered, reduced };
+inline constexpr int64_t kPart = 4096;
+
+/// `bytes` of a use, larger if that is the one.
+inline int64_t enlarged(int64_t bytes, MemoryUse use, MemoryUse enlarged) {
+  return use == enlarged ? bytes + bytes / kPart : bytes;
+}
+
 /// Elements of a stage's flat buffers.
 struct StateCounts {
   int64_t whole = 0;         // with the padding that makes shares equal
@@ -26,6 +35,7 @@ struct StateCounts {
   int64_t adam_share = 0;
   int64_t wide_share = 0;    // parameters with wide moments if the others have 8 bits
   int64_t other_tables = 0;  // rows of other tensor ranks, with StateBytes::whole_table_gradients
+  MemoryUse enlarged = MemoryUse::none;
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
@@ -60,6 +70,8 @@ class StagePieces {
   /// of a split that differs only in the placement of experts.
   explicit StagePieces(PiecePrograms& programs, const StagePieces* alike = nullptr);
   explicit StagePieces(PiecePrograms&& programs) : StagePieces(programs) {}
+
+  void enlarge(MemoryUse use);
 
   /// Stage `s` of `layout`, which must have the split that the pieces were made for.
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
@@ -145,6 +157,7 @@ class StagePieces {
   std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
   int64_t freed_logits_ = 0;          // Execution::frees_logits
+  MemoryUse enlarged_ = MemoryUse::none;
 };
 
 /// Whether the first and the last stage both have gradients for the token table. The head is tied to it, or

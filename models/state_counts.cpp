@@ -72,7 +72,8 @@ int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) cons
 void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t whole, int64_t share,
                               int64_t frozen_bytes) const {
   const StateBytes& states = layout.execution.states;
-  const int64_t unit = element_bytes(layout.precision), weights = parameters * unit + frozen_bytes;
+  const int64_t unit = element_bytes(layout.precision),
+                weights = enlarged(parameters * unit + frozen_bytes, MemoryUse::gathered, enlarged_);
   const int64_t tables = other_tables(layout, *h.piece);
   const int64_t late =
       (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
@@ -88,7 +89,7 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   h.at_work = {weights * (layout.zero >= 3 && stays ? 2 : 1),
                layout.zero >= 3 && stays ? weights : 0,
                reduced > 0 ? (parameters + tables) * unit : 0,
-               parameters * reduced,
+               enlarged(parameters * reduced, MemoryUse::reduced, enlarged_),
                late,
                layout.shard < layout.replicas() ? share * reduced : 0};
   if (h.piece != &head_) return;
@@ -103,6 +104,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
                                       std::vector<Held>& pieces) const {
   const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
   StateCounts counts;
+  counts.enlarged = enlarged_;
   int64_t before = 0;
   for (Held& h : pieces) {
     // A tied head on the stage of its embedding has no weight; it works with the embedding's weight.

@@ -15,6 +15,7 @@
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
 #include "planner/explain/drawn_choice.h"
+#include "planner/explain/memory_parts.h"
 #include "planner/explain/utilisation.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
@@ -75,14 +76,7 @@ std::string describe_throughput(const Plan& plan) {
   return text + reports::describe_utilisation(plan);
 }
 
-// Memory of the fullest stage by kind.
-std::string describe_kinds(const Plan& plan) {
-  const auto fullest = max_by(plan.prediction.memory, [](const RankMemory& m) { return m.peak_bytes; });
-  const std::string of = plan.layout.pipeline > 1 ? fmt::format(", of stage {}", fullest->rank) : "";
-  return of + ": " + describe_memory(*fullest);
-}
-
-std::string describe_memory_use(const Plan& plan, bool by_kind) {
+std::string describe_memory_use(const Plan& plan) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
   const bool more = plan.corrected && peak > double(plan.memory_limit_bytes);  // measured, so it was there
@@ -91,7 +85,6 @@ std::string describe_memory_use(const Plan& plan, bool by_kind) {
           ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
           : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
                         format_percent(peak / double(plan.memory_limit_bytes)), one);
-  if (by_kind) text += describe_kinds(plan);
   const auto communicators =
       communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   const int64_t nccl = *std::max_element(communicators.begin(), communicators.end());
@@ -339,7 +332,8 @@ std::string describe_figures(const Plan& predicted, const Palette& palette, cons
   if (plan.corrected)
     step += fmt::format("; {} without the runs", format_seconds(predicted.prediction.step_time_s));
   std::string text = labelled("step", step) + labelled("throughput", describe_throughput(plan)) +
-                     labelled("memory", describe_memory_use(plan, memory_by_kind)) +
+                     labelled("memory", describe_memory_use(plan)) +
+                     (memory_by_kind ? describe_parts(predicted) : "") +
                      labelled("time goes to", reports::describe_time_parts(plan));
   const Objective& objective = plan.objective;
   if (!objective.same && objective.seen.empty())

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/memory_parts.h"
+
+#include <fmt/format.h>
+
+#include "base/quantity.h"
+#include "base/ranges.h"
+#include "base/terminal.h"
+#include "models/footprint.h"
+#include "planner/memory/memory_model.h"
+
+namespace mpt::planner {
+
+Json memory_parts(const Plan& plan) {
+  using models::MemoryUse;
+  const Schedule schedule = schedule_from_rows(plan.schedule, "plan");
+  const auto fullest = max_by(plan.prediction.memory, [](const RankMemory& m) { return m.peak_bytes; });
+  const auto rank = size_t(fullest->rank);
+  const auto memory_of = [&](MemoryUse use) {
+    models::StagePieces pieces(plan.model, plan.layout, plan.workload.sequence);
+    pieces.enlarge(use);
+    return rank_memory(schedule, models::stage_footprints(pieces, plan.model, plan.layout))[rank];
+  };
+  // The peak is the largest of sums of parts. So its growth with a part, for little growth, is that part.
+  const RankMemory all = memory_of(MemoryUse::none), gathered = memory_of(MemoryUse::gathered);
+  const auto moving = [&](const RankMemory& larger) {
+    return models::kPart * (larger.activation_peak_bytes - all.activation_peak_bytes);
+  };
+  const int64_t logits = moving(memory_of(MemoryUse::logits)),
+                reduced = moving(memory_of(MemoryUse::reduced));
+  const int64_t stays = models::kPart * (gathered.parameter_bytes - all.parameter_bytes);
+  const DeviceSpec& device = plan.cluster.device;
+  const auto beside = communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
+  const std::pair<const char*, int64_t> parts[] = {
+      {"weights", all.parameter_bytes - stays},
+      {"gathered weights", stays + moving(gathered)},
+      {"gradients", all.gradient_bytes},
+      {"optimizer", all.optimizer_bytes},
+      {"layers' activations", all.activation_peak_bytes - logits - reduced - moving(gathered)},
+      {"logits and loss", logits},
+      {"communication buffers", all.transfer_buffer_bytes + reduced + beside[rank]},
+      {"framework and context", device.memory_bytes - tensor_bytes(device, plan.layout.execution)}};
+  // Weights of 6 bytes are in fp32, with 16-bit copies. Beside weights in fp32 moments are 8 bytes.
+  const StateBytes& states = plan.layout.execution.states;
+  const bool mixed = plan.layout.precision != Precision::fp32 && !plan.layout.training.adapts();
+  Json rows = Json::array();
+  for (const auto& [part, bytes] : parts) rows.push_back({{"part", part}, {"bytes", bytes}});
+  if (mixed && states.weight_bytes > 4) rows[0]["with"] = "autocast's copies, 2 bytes a weight";
+  if (mixed && states.weight_bytes >= 4 && states.optimizer_bytes > 8)
+    rows[3]["with"] = "gradient buckets, 4 bytes a weight";
+  return rows;
+}
+
+std::string describe_parts(const Plan& plan) {
+  const Json rows = memory_parts(plan);
+  double sum = 0.0, until = 0.0;
+  for (const Json& row : rows) sum += double(row["bytes"]);
+  std::string bar, legend;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    constexpr int kColumns = 64;
+    const char mark = "wWgoalcf"[i];
+    until += double(row["bytes"]);
+    bar.resize(size_t(kColumns * until / sum + 0.5), mark);
+    if (row["bytes"] == 0) continue;
+    legend += fmt::format("{}{} {} {}{}", legend.empty() ? "" : ", ", mark, row["part"].get<std::string>(),
+                          format_bytes(row["bytes"]),
+                          row.contains("with") ? " (with " + row["with"].get<std::string>() + ")" : "");
+  }
+  return wrapped(bar, std::string(15, ' ')) + wrapped(legend, std::string(15, ' '));
+}
+
+}  // namespace mpt::planner
