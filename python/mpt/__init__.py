@@ -316,8 +316,9 @@ def estimate(model: Any = None, cluster: Any = None, global_batch: Optional[int]
 
 def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, *, layout: Optional[Dict[str, Any]] = None,
            **options: "Unpack[types.Options]") -> Dict[str, Any]:
-    """The content of a layout's fullest GPU, and ways to reduce it. "alone" has each switch of the framework with bytes saved and seconds
-    added. "together" has switches added one by one until the layout fits. "text" has both in lines for a terminal."""
+    """The content of a layout's fullest GPU, and ways to reduce it. "memory" has its parts. "alone" has each switch of the framework with
+    bytes saved and seconds added. "together" has the fastest switches with which the layout is likely to fit, and "options" has these for
+    mpt-plan estimate --plan. "text" has all in lines for a terminal."""
     answer: Dict[str, Any] = _ask({"do": "doctor", "request": _request_of(model, cluster, {"global_batch": global_batch, "layout": layout,
                                                                                        **options})}).value
     return answer

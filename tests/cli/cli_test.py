@@ -870,7 +870,13 @@ def other_clusters(folder):
     plan = f"{folder}/hardware.json"
     run("mpt-plan", *model, "--cluster", "dgx-a100:2", "--pp", 4, "-o", plan)
     expect("estimate, a plan on other devices", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:2"), 0, "on dgx-h100:2: ", "BETTER")
-    expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 2, "--plan", "excludes --tp")
+    expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 0, "short form: tp2", "pp4")
+    full = f"{folder}/full.json"
+    done = run("mpt-plan", "doctor", *model, "--cluster", "dgx-a100:1", "--framework", "transformers-ddp", "-o", full)
+    text = " ".join(done.stdout.split())
+    options = re.search(r"mpt-plan estimate --plan PLAN (.*), of the PLAN that -o wrote", text)
+    peak, step = re.search(r"It fits \(.*\): (.*) per GPU, (.*) a step\.", text).groups()
+    expect("doctor, its command", run("mpt-plan", "estimate", "--plan", full, *options[1].split(), "--check"), 0, "It fits.", peak.split()[0], step)
     expect("estimate, a plan on too few", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:1"), 2, "at most the 8 devices")
     expect("compare, suffixes", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq=1K,2K"), 0, "  1K  ", "  2K  ")
 
