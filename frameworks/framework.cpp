@@ -43,8 +43,11 @@ bool goes_by(const Framework& framework, const std::string& name) {
   return framework.name == name || contains(aliases, name);
 }
 
-// Programs that MPT does not plan for, in lower case, and what works instead.
-constexpr std::pair<const char*, const char*> kOtherPrograms[] = {
+// A program that MPT does not plan for, in lower case, what is near it, and the framework to plan for.
+struct OtherProgram {
+  const char *name, *near, *framework;
+};
+constexpr OtherProgram kOtherPrograms[] = {
 #include "generated/OtherPrograms.inc"
 };
 
@@ -113,9 +116,10 @@ const Framework& framework_named(const std::string& name, const std::string& whe
                              version_number(*other_version)),
                  "leave the version out, or take that one");
   const std::string typed = lower_case(name);
-  for (const auto& [program, instead] : kOtherPrograms)
-    if (typed.starts_with(program))
-      refuse_input(where, name.substr(0, 80), "a program that MPT plans for", instead);
+  for (const OtherProgram& other : kOtherPrograms)
+    if (typed.starts_with(other.name))
+      refuse_input(where, name.substr(0, 80), fmt::format("a program that MPT plans for: {}", other.near),
+                   fmt::format("--framework {}", other.framework));
   std::vector<std::string> names = framework_names();
   for (const Framework& other : known_frameworks())
     for (const std::string& alias : other.other_names()) names.push_back(alias);

@@ -87,7 +87,7 @@ void set_packing(const PlanRequest& r, int64_t tokens, Training& training) {
   if (longest > double(tokens))
     refuse_input("--lengths", fmt::format("sequences of up to {:.0f} tokens", longest),
                  fmt::format("at most the {} tokens of --seq, to which they are packed", tokens),
-                 fmt::format("--seq {:.0f}, or shorter lengths", std::ceil(longest / 64.0) * 64.0));
+                 fmt::format("--seq {:.0f}", std::ceil(longest / 64.0) * 64.0));
   for (const LengthShare& s : shares) {
     all += s.share;
     first += s.share * s.tokens;
