@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/values.h"
 
-#include <algorithm>
-
 #include "base/ranges.h"
 
 namespace mpt {

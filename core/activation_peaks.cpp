@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation_peaks.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "base/ranges.h"
 #include "core/action_memory.h"
 #include "core/lower.h"

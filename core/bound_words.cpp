@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <map>
-
 #include "base/ranges.h"
 #include "base/text.h"
 #include "base/words.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model_spec.h"
 
-#include <algorithm>
 #include <set>
 
 #include "base/json.h"

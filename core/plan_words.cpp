@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <string_view>
-
 #include "base/quantity.h"
 
 namespace mpt {

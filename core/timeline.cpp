@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/timeline.h"
 
-#include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace mpt {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/json.h"
 #include "models/family.h"
 #include "models/hf_config.h"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_kinds.h"
 
-#include <algorithm>
-#include <map>
-
 namespace mpt::models {
 namespace {
 

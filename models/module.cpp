@@ -2,7 +2,6 @@
 #include "models/module.h"
 
 #include <array>
-#include <utility>
 
 namespace mpt::models {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/piece_programs.h"
 
-#include <utility>
-
 namespace mpt::models {
 
 PiecePrograms::PiecePrograms(const ModelSpec& model, const Layout& layout, int64_t sequence,

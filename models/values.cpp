@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/values.h"
 
-#include <algorithm>
-
 namespace mpt::models {
 namespace {
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 
 #include "base/json.h"
 #include "base/ranges.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/html.h"
 
-#include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "base/embedded.h"
 #include "base/json.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/run_result.h"
 
-#include <algorithm>
-
 namespace mpt::reports {
 namespace {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/command_line.h"
 
-#include <algorithm>
-
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/files.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/schedules/list_scheduler.h"
 
-#include <algorithm>
 #include <array>
 #include <queue>
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/quantity.h"
 #include "planner/explain/confidence.h"
 #include "planner/observe/features.h"

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/quantity.h"
 #include "core/ties.h"
 #include "planner/explain/plan_parts.h"

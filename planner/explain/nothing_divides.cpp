@@ -3,9 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <map>
-#include <set>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"

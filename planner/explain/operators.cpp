@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/quantity.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-
 #include "base/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/cost/collective.h"

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/bound_words.h"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/operators.h"
 
-#include <map>
-#include <tuple>
-
 #include "base/ranges.h"
 #include "planner/simulate/rounds.h"
 

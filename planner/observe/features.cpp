@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/features.h"
 
-#include <cmath>
-#include <map>
 #include <numeric>
-#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/observed_plan.h"
 
-#include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <numeric>
 
 #include "base/quantity.h"

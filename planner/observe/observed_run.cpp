@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"

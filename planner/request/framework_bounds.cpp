@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <map>
-
 #include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"

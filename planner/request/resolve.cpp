@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <tuple>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/quantity.h"

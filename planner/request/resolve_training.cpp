@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"

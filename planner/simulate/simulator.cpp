@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/simulate/simulator.h"
 
-#include <algorithm>
-#include <functional>
-#include <limits>
 #include <queue>
-#include <utility>
 
 #include "base/error.h"
 #include "core/plan.h"

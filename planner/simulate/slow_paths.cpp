@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/simulate/slow_paths.h"
 
-#include <map>
-#include <utility>
-
 #include "base/ranges.h"
 #include "planner/simulate/rounds.h"
 

@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <filesystem>
 
 #include "base/json.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/kernel_tables.h"
 
-#include <cmath>
 #include <tuple>
 
 #include "base/digest.h"

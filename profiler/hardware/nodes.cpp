@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <sstream>
-#include <string_view>
 
 #include "base/embedded.h"
 #include "base/json.h"

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/compute.h"
 
-#include <algorithm>
 #include <barrier>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <mutex>
 #include <thread>
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/operator_runner.h"
 
-#include <algorithm>
-#include <numeric>
-
 namespace mpt::profiler {
 namespace {
 

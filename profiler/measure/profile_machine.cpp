@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 
 #include "base/clock.h"

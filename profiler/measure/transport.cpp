@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/transport.h"
 
-#include <algorithm>
-#include <chrono>
 #include <exception>
 #include <thread>
 

@@ -4,9 +4,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/call_meter.h"
 
-#include <algorithm>
-
 namespace mpt::runtime {
 
 MarkMeter::MarkMeter(std::unique_ptr<WorkMarks> marks, CallTime& time)

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <set>
-#include <utility>
 
 namespace mpt::runtime {
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/attention_core.h"
 
-#include <algorithm>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 namespace mpt::runtime {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/gated_delta_layer.h"
 
-#include <cmath>
 #include <numeric>
 
 namespace mpt::runtime {

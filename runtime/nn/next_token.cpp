@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/next_token.h"
 
-#include <utility>
-
 namespace mpt::runtime {
 namespace {
 

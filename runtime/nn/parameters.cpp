@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/parameters.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "base/error.h"

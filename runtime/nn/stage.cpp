@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/stage.h"
 
-#include <cmath>
-#include <map>
-
 #include "base/error.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/rank_worker.h"
 
-#include <algorithm>
-
 namespace mpt::runtime {
 
 std::vector<size_t> in_flight_of_stages(const StepProgram& program) {

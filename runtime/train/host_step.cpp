@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/host_step.h"
 
-#include <algorithm>
-#include <atomic>
-#include <limits>
-
 #include "base/ranges.h"
 
 namespace mpt::runtime {

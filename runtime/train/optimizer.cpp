@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/optimizer.h"
 
-#include <algorithm>
-
 namespace mpt::runtime {
 
 Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense,

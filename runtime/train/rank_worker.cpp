@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/rank_worker.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/gpu_memory.h"

@@ -3,11 +3,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <random>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"

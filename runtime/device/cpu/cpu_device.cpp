@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cpu/cpu_device.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <unordered_map>
-#include <vector>
 
 #include "base/error.h"
 #include "base/quantity.h"

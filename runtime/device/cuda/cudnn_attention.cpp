@@ -4,10 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <cstdlib>
-#include <limits>
-#include <map>
 #include <mutex>
 
 #include "base/error.h"
