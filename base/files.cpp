@@ -172,10 +172,8 @@ void FileLedger::keep_below(const std::vector<std::filesystem::path>& folders) {
     // The current folder is where it is: only what a path names after it may be a link.
     std::filesystem::path begin = std::filesystem::current_path(error);
     bool climbs = true;
-    for (const std::filesystem::path& part : output.file) {
-      climbs = climbs && part == "..";
-      begin = climbs ? begin.parent_path() : begin / part;
-    }
+    for (const std::filesystem::path& part : output.file)
+      begin = (climbs = climbs && part == "..") ? begin.parent_path() : begin / part;
     for (auto part = begin; part.has_relative_path(); part = part.parent_path()) {
       if (!any_of(*roots_, [&](const auto& root) { return is_below(full_path(part), root); })) continue;
       refuse_input(words_of(output), "in the folder that is read, whose links may lead anywhere",

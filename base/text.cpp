@@ -116,6 +116,12 @@ std::vector<std::string> split_at(std::string_view text, char letter) {
   return parts;
 }
 
+std::string_view without_blanks(std::string_view text) {
+  constexpr const char* kBlanks = " \t\r";
+  const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
+  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+}
+
 std::string lower_case(std::string text) {
   for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
   return text;

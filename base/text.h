@@ -41,6 +41,8 @@ std::string_view cut_text(std::string_view text, size_t bytes);
 std::vector<std::string> split_at(std::string_view text, char letter);
 /// The text with A to Z in lower case.
 std::string lower_case(std::string text);
+/// Without blanks, tabs and carriage returns at its ends.
+std::string_view without_blanks(std::string_view text);
 /// The text with each `letter` replaced by `other`.
 std::string replaced(std::string text, char letter, char other);
 

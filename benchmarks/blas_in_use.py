@@ -31,10 +31,8 @@ def blas_of(paths, configuration, core=openblas_core):
                 return f"OpenBLAS {version[1] if version else f'({name})'}{core(path)}"
             return f"reference BLAS ({name})" if pattern == r"^libblas\.so" else name
     inside = re.search(r"Math Kernel Library Version (\d+(\.\d+)*)", configuration)
-    if inside:
-        return f"MKL {inside[1]}, part of PyTorch"
     named = re.search(r"BLAS_INFO=(\w+)", configuration)
-    return f"{named[1]}, part of PyTorch" if named else "unknown BLAS"
+    return f"MKL {inside[1]}, part of PyTorch" if inside else f"{named[1]}, part of PyTorch" if named else "unknown BLAS"
 
 
 def mapped_files():

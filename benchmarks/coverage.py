@@ -15,9 +15,7 @@ LIKELY = (0.99, 0.95, 0.9, 0.7, 0.3, 0.0)
 
 def is_like_a_plan(run, records):
     """Whether a request expresses the run and leaves nothing important open, on a device with kernel tables."""
-    if run["skipped"]:
-        return False
-    named = run["gpu"].startswith(records[run["id"]]["facts"]["hardware.gpu"]) and not run["gpu"].endswith("-limited")
+    named = not run["skipped"] and run["gpu"].startswith(records[run["id"]]["facts"]["hardware.gpu"]) and not run["gpu"].endswith("-limited")
     return named and not run.get("unmodelled") and not run.get("range_s") and "micro_batch" not in run["unknown"]
 
 

@@ -182,9 +182,8 @@ class Row:
         self.name, self.seconds, self.ratios, self.share = name, seconds, ratios, share
 
     def words(self):
-        if self.share is not None:
-            return f"{self.share:5.1%} of a product's speed"
-        return f"{statistics.median(self.ratios):5.2f}x of MPT's time ({self.ratios[0]:.2f} to {self.ratios[-1]:.2f})"
+        return (f"{statistics.median(self.ratios):5.2f}x of MPT's time ({self.ratios[0]:.2f} to {self.ratios[-1]:.2f})" if self.share is None else
+                f"{self.share:5.1%} of a product's speed")
 
 
 class Table:

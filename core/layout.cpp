@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt {
 namespace {

@@ -3,12 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/embedded.h"
-#include "base/error.h"
-#include "base/text.h"
 #include "frameworks/imported_file.h"
 #include "frameworks/readers/python_file.h"
 #include "models/family.h"

@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "base/embedded.h"
-#include "base/error.h"
 #include "base/ranges.h"
 #include "base/text.h"
-#include "base/values.h"
 
 namespace mpt::frameworks {
 
@@ -48,7 +46,7 @@ struct OtherProgram {
   const char *name, *near, *framework;
 };
 constexpr OtherProgram kOtherPrograms[] = {
-#include "generated/OtherPrograms.inc"
+#include "generated/UnplannedPrograms.inc"
 };
 
 // "0.19.2" of "core_v0.19.2".

@@ -3,10 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
-#include "base/error.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/export.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/log.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -19,12 +18,6 @@ constexpr TimerName kRowTimers[] = {{"forward", StepPart::forward},     {"fwd", 
                                     {"backward", StepPart::backward},   {"bwd", StepPart::backward},
                                     {"optimizer", StepPart::optimizer}, {"step", StepPart::optimizer},
                                     {"batch generator", StepPart::data}};
-
-std::string_view without_blanks(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 }  // namespace
 

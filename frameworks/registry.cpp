@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/json.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -3,12 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <set>
 #include <sstream>
-
-#include "base/error.h"
-#include "base/text.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/footprint.h"
 
-#include <algorithm>
-#include <limits>
 #include <numeric>
-#include <utility>
 
 #include "models/layer_builder.h"
 

@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <set>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/import.h"
-#include "frameworks/readers/shell_state.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {

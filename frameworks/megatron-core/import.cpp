@@ -6,16 +6,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
-#include "core/layout.h"
 #include "frameworks/asked.h"
 #include "frameworks/dialects.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/expressions.h"
-#include "frameworks/readers/shell_words.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"
 

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "frameworks/export.h"
 

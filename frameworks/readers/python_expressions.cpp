@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/python_expressions.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/json.h"

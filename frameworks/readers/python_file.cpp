@@ -3,11 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <sstream>
-#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"

@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <sstream>
-
-#include "base/error.h"
 
 namespace mpt::frameworks {
 

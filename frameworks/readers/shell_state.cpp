@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
-
 namespace mpt::frameworks {
 
 void ShellState::count(const ShellWord& word) {

@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-#include <utility>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/imported_file.h"

@@ -5,10 +5,8 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include <map>
 #include <sstream>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/import.h"

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "base/ranges.h"
-#include "base/text.h"
 
 namespace mpt::frameworks {
 namespace {

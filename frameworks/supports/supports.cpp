@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/text.h"
 #include "core/schedule_catalog.h"

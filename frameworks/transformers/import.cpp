@@ -104,31 +104,26 @@ FsdpRanks fsdp_sharding(const Settings& config, int64_t version, Imported& in) {
   const std::string switched = "fsdp_config.fsdp_reshard_after_forward";
   const std::string named = "fsdp_config.fsdp_sharding_strategy";
   version = config.number("fsdp_config.fsdp_version", between(1, 2), version);
-  const std::string& other = version == 2 ? named : switched;
+  const std::string &own = version == 2 ? switched : named, &other = version == 2 ? named : switched;
   if (const Json* left = config.find(other); left != nullptr && *left != "FULL_SHARD" && *left != true)
     in.notes.push_back(fmt::format("{}: accelerate does not read it with FSDP {}", other, version));
   FsdpRanks sharding;
+  const Json* const given = config.find(own);
+  const Json value = given != nullptr ? *given : version == 2 ? Json(true) : Json(kNames[0]);
+  std::string how = lower_case(value.is_string() ? value.get<std::string>() : value.dump());
   if (version == 2) {
-    const Json* value = config.find(switched);
-    const std::string how = value == nullptr
-                                ? "true"
-                                : lower_case(value->is_string() ? value->get<std::string>() : value->dump());
-    if (how != "true" && how != "false")
-      in.unknown.push_back(fmt::format("{} {} (FSDP 2 has true and false)", switched, cut_text(how, 40)));
     sharding.reshard = how != "false";
+    if (sharding.reshard && how != "true")
+      in.unknown.push_back(fmt::format("{} {} (FSDP 2 has true and false)", switched, cut_text(how, 40)));
     return sharding;
   }
   in.notes.emplace_back("fsdp_version 1 is priced as FSDP 2 (fsdp_config.fsdp_version: 2)");
-  const Json* value = config.find(named);
-  std::string name = value == nullptr     ? kNames[0]
-                     : value->is_string() ? lower_case(value->get<std::string>())
-                                          : value->dump();
-  if (name.size() == 1 && name[0] >= '1' && name[0] <= '5') name = kNames[size_t(name[0] - '1')];
-  if (!contains(kNames, name) || name == kNames[2])
+  if (how.size() == 1 && how[0] >= '1' && how[0] <= '5') how = kNames[size_t(how[0] - '1')];
+  if (!contains(kNames, how) || how == kNames[2])
     in.unknown.push_back(
-        fmt::format("{} {} (distributed_type: MULTI_GPU keeps weights whole)", named, cut_text(name, 40)));
-  sharding.reshard = name == kNames[0] || name == kNames[3];
-  if (name.starts_with("hybrid"))  // it shards in each node
+        fmt::format("{} {} (distributed_type: MULTI_GPU keeps weights whole)", named, cut_text(how, 40)));
+  sharding.reshard = how == kNames[0] || how == kNames[3];
+  if (how.starts_with("hybrid"))  // it shards in each node
     sharding.replicate = config.number("num_machines", between(1, 1e6), 1);
   return sharding;
 }

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"

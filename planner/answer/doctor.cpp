@@ -3,13 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <memory>
-#include <set>
-#include <utility>
-
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/quantity.h"

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "base/digest.h"

@@ -3,14 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <set>
-
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/utilisation.h"
 #include "profiler/hardware/catalog.h"
@@ -32,8 +28,8 @@ ForwardPoint point_of(const ForwardQuestion& q, const Offer& offer, int64_t node
   p.tokens_per_s = plan.prediction.tokens_per_s;
   p.goodput = goodput_of(q.failures, p.gpus);
   p.checkpoint_every_s = checkpoint_interval_s(q.failures, p.gpus);
-  const double spare = double(nodes + q.failures.spare_nodes) / double(nodes);
-  const TrainingCost cost = training_cost(plan, q.tokens, offer.price * spare, p.goodput);
+  const double price = offer.price * double(nodes + q.failures.spare_nodes) / double(nodes);
+  const TrainingCost cost = training_cost(plan, q.tokens, price, p.goodput);
   const Confidence& sure = plan.prediction.confidence;
   p.days = p.least_days = p.most_days = cost.days;
   p.price = p.most_price = cost.price;
@@ -77,24 +73,24 @@ void mark_front(std::vector<ForwardPoint>& points) {
 }
 
 // The plans on one offer, by the number of nodes.
-class OfferPlans {
- public:
-  OfferPlans(const ForwardQuestion& q, const Offer& offer, const Watch& watch, ForwardAnswer& answer)
-      : q_(q), offer_(offer), watch_(watch), answer_(answer) {}
-
-  const std::string& name() const { return offer_.name; }
+struct OfferPlans {
+  const ForwardQuestion& q;
+  const Offer& offer;
+  const Watch& watch;
+  ForwardAnswer& answer;
+  std::set<int64_t> tried = {};
+  double peak_tokens_per_s = 0.0;  // of one node
 
   // From the most nodes to the fewest. Once the peak speed of the GPUs is known, it stops at the first count
   // that is too slow even at that speed.
   void add_usual() {
-    std::vector<int64_t> counts = tried_nodes(offer_.nodes);
+    std::vector<int64_t> counts = tried_nodes(offer.nodes);
     for (auto nodes = counts.rbegin(); nodes != counts.rend() && !stop_requested(); ++nodes) {
-      const double least_days = q_.tokens / (peak_tokens_per_s_ * double(*nodes)) / kSecondsPerHour / 24.0;
-      if (q_.days > 0.0 && peak_tokens_per_s_ > 0.0 && least_days > q_.days) {
-        tried_.insert(*nodes);
-        answer_.without.push_back(
-            fmt::format("{}, {} nodes and fewer: {} days even at the peak of their GPUs", offer_.name, *nodes,
-                        format_days(least_days)));
+      const double least_days = q.tokens / (peak_tokens_per_s * double(*nodes)) / kSecondsPerHour / 24.0;
+      if (q.days > 0.0 && peak_tokens_per_s > 0.0 && least_days > q.days) {
+        tried.insert(*nodes);
+        answer.without.push_back(fmt::format("{}, {} nodes and fewer: {} days even at the peak of their GPUs",
+                                             offer.name, *nodes, format_days(least_days)));
         return;
       }
       add(*nodes);
@@ -104,39 +100,31 @@ class OfferPlans {
   // Adds the number halfway from `nodes` to the next that was tried: a smaller one, or, where the fastest for
   // a budget is looked for, a larger. Whether there was one.
   bool add_beside(int64_t nodes) {
-    const auto at = tried_.find(nodes);
+    const auto at = tried.find(nodes);
     int64_t next = nodes;
-    if (q_.days == 0.0 && q_.budget > 0.0)
-      next = std::next(at) == tried_.end() ? nodes : *std::next(at);
+    if (q.days == 0.0 && q.budget > 0.0)
+      next = std::next(at) == tried.end() ? nodes : *std::next(at);
     else
-      next = at == tried_.begin() ? 0 : *std::prev(at);
+      next = at == tried.begin() ? 0 : *std::prev(at);
     if (std::abs(next - nodes) < 2) return false;
     add(nodes + (next - nodes) / 2);
     return true;
   }
 
- private:
   void add(int64_t nodes) {
-    tried_.insert(nodes);
-    PlanRequest request = q_.request;
-    request.cluster = {cluster_of(offer_, nodes), {}};
-    PlanOrReason found = compare({request}, watch_).front();
+    tried.insert(nodes);
+    PlanRequest request = q.request;
+    request.cluster = {cluster_of(offer, nodes), {}};
+    PlanOrReason found = compare({request}, watch).front();
     if (!found.plan) {
-      answer_.without.push_back(fmt::format("{}, {} nodes: {}", offer_.name, nodes, found.reason));
+      answer.without.push_back(fmt::format("{}, {} nodes: {}", offer.name, nodes, found.reason));
       return;
     }
     const Plan plan = as_observed(std::move(*found.plan));
-    answer_.points.push_back(point_of(q_, offer_, nodes, plan));
+    answer.points.push_back(point_of(q, offer, nodes, plan));
     const double used = model_flop_utilisation(plan);
-    if (used > 0.0) peak_tokens_per_s_ = plan.prediction.tokens_per_s / used / double(nodes);
+    if (used > 0.0) peak_tokens_per_s = plan.prediction.tokens_per_s / used / double(nodes);
   }
-
-  const ForwardQuestion& q_;
-  const Offer& offer_;
-  const Watch& watch_;
-  ForwardAnswer& answer_;
-  std::set<int64_t> tried_;
-  double peak_tokens_per_s_ = 0.0;  // of one node
 };
 
 std::string ranged(const ForwardPoint& p, double value) {
@@ -182,12 +170,11 @@ std::string describe_choice(const ForwardQuestion& q, const ForwardAnswer& a) {
   std::string text = fmt::format("RECOMMENDED  {} of {}, {} GPUs: {}; fits: {}\n",
                                  p.nodes == 1 ? "1 node" : fmt::format("{} nodes", p.nodes), p.offer, p.gpus,
                                  what, describe_likelihood(p.fits));
-  if (q.tokens > 0.0) {
+  if (q.tokens > 0.0)
     text += wrapped(fmt::format("{} days{}; {} of the time trains, with a checkpoint every {:.0f} minutes",
                                 ranged(p, p.days), p.price > 0.0 ? ", cost " + ranged(p, p.price) : "",
                                 format_percent(p.goodput), p.checkpoint_every_s / 60.0),
                     "             ");
-  }
   if (!a.likely)
     text += wrapped("It keeps what was asked by the prediction; nothing does in nine of ten cases.",
                     "             ");
@@ -255,7 +242,7 @@ ForwardAnswer forward(const ForwardQuestion& q, const Watch& watch) {
     if (q.budget > 0.0 && offer.price == 0.0)
       refuse_input("price of " + offer.name, "missing", "the price of a GPU-hour",
                    "give it with --price, or in the file of --offers");
-    offers.emplace_back(q, offer, watch, answer);
+    offers.push_back({q, offer, watch, answer});
     offers.back().add_usual();
   }
   for (bool more = true; more;) {
@@ -264,7 +251,7 @@ ForwardAnswer forward(const ForwardQuestion& q, const Watch& watch) {
     if (!answer.likely) answer.chosen = choose(q, answer.points, false);
     if (!answer.chosen || stop_requested()) break;
     const ForwardPoint& p = answer.points[*answer.chosen];
-    more = find_if(offers, [&](const OfferPlans& o) { return o.name() == p.offer; })->add_beside(p.nodes);
+    more = find_if(offers, [&](const OfferPlans& o) { return o.offer.name == p.offer; })->add_beside(p.nodes);
   }
   sort_by(answer.points, [&](const ForwardPoint& p) {
     return std::pair(find_if(q.offers, [&](const Offer& o) { return o.name == p.offer; }), p.nodes);

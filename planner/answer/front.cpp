@@ -4,9 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/ranges.h"
@@ -23,11 +20,9 @@ constexpr double kLeastMemory = 0.08;  // of the memory: less is not asked for
 
 // Whether `one` is better than `other` in some respect and worse in none.
 bool dominates(const RankedLayout& one, const RankedLayout& other) {
-  const auto key = [](const RankedLayout& r) {
-    return std::array{double(r.layout.ranks()), r.step_time_s, double(r.peak_bytes)};
-  };
-  const auto a = key(one), b = key(other);
-  return a != b && a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
+  const int64_t ranks = one.layout.ranks(), others = other.layout.ranks();
+  return ranks <= others && one.step_time_s <= other.step_time_s && one.peak_bytes <= other.peak_bytes &&
+         (ranks < others || one.step_time_s < other.step_time_s || one.peak_bytes < other.peak_bytes);
 }
 
 // All devices, a half, a quarter, ..., while the count is even.
@@ -75,8 +70,8 @@ class FrontSearch {
 
   void add_fastest(const SearchProblem& problem, double share = 1.0) {
     const SearchProblem part = with_limit(problem, share);
-    const size_t keep = front_.fastest ? 1 : size_t(resolved_.request.top);
-    const auto search = recommended_search(part, keep, watch_, name_of(part));
+    const auto search = recommended_search(part, front_.fastest ? 1 : size_t(resolved_.request.top), watch_,
+                                           fmt::format("{} GPUs", part.ranks));
     front_.complete = front_.complete && search->result.certificate.optimal;
     if (search->result.best.empty()) return;
     Plan plan = plan_of(*search, resolved_.request);
@@ -96,14 +91,12 @@ class FrontSearch {
       limits.insert(limits.begin(), with_limit(problem, share).memory_limit_bytes);
     const SearchProblem part = with_limit(problem, 1.0);
     const auto found = search_limits(part, limits, [&](const SearchProgress& p) {
-      return (!watch_ || watch_(name_of(part), p)) && !stop_requested();
+      return (!watch_ || watch_(fmt::format("{} GPUs", part.ranks), p)) && !stop_requested();
     });
     front_.complete = front_.complete && !found.empty();
     for (auto candidate = found.rbegin(); candidate != found.rend() && *candidate; ++candidate)
       add_point(ranked(**candidate, part, published_evidence()));
   }
-
-  static std::string name_of(const SearchProblem& problem) { return fmt::format("{} GPUs", problem.ranks); }
 
   // Points of one number of devices come in the order of their limits, the largest first. One that is as fast
   // as the last says nothing new, unless it saves as much as a limit does.

@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"

@@ -41,33 +41,26 @@ std::string table_of(const Front& front, const CostOptions& cost) {
   return table.text(screen_columns());
 }
 
-// A table of at most the rows that fit on a screen; with -v all rows.
-std::string shown_table(Front& front, const PlanOptions& o) {
+// A table of at most the rows that fit on a screen: of each number of GPUs the first, and each second, third
+// and so on of the others. With -v all rows.
+std::string shown_table(const Front& front, const PlanOptions& o) {
   constexpr ptrdiff_t kOtherLines = 12;
-  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
-  std::string table = table_of(front, o.cost);
-  const size_t all = front.points.size();
-  const std::vector<RankedLayout> kept = front.points;
-  std::vector<RankedLayout>& rows = front.points;
-  while (!o.out.verbose && lines(table) > ptrdiff_t(kScreenLines) - kOtherLines) {
-    // Of the pair nearest in time, the first row is removed, which needs more memory. The fastest row stays.
-    size_t first = rows.size();
-    double least = std::numeric_limits<double>::infinity();
-    for (size_t n = 1; n + 1 < rows.size(); ++n) {
-      const auto ranks = [&](size_t at) { return rows[at].layout.ranks(); };
-      if (ranks(n - 1) != ranks(n) || ranks(n) != ranks(n + 1)) continue;
-      const double apart = rows[n + 1].step_time_s / rows[n].step_time_s;
-      if (apart >= least) continue;
-      least = apart;
-      first = n;
+  Front shown = front;
+  std::string table = table_of(shown, o.cost);
+  for (size_t each = 2; !o.out.verbose && each < front.points.size() &&
+                        std::count(table.begin(), table.end(), '\n') > ptrdiff_t(kScreenLines) - kOtherLines;
+       ++each) {
+    size_t n = 0;
+    int64_t ranks = 0;
+    shown.points.clear();
+    for (const RankedLayout& r : front.points) {
+      n = std::exchange(ranks, r.layout.ranks()) == r.layout.ranks() ? n + 1 : 0;
+      if (n % each == 0) shown.points.push_back(r);
     }
-    if (first == rows.size()) break;
-    rows.erase(rows.begin() + ptrdiff_t(first));
-    table = table_of(front, o.cost);
+    table = table_of(shown, o.cost);
   }
-  if (rows.size() < all) table += fmt::format("  {} of {} rows; -v prints all\n", rows.size(), all);
-  rows = kept;
-  return table;
+  if (shown.points.size() == front.points.size()) return table;
+  return table + fmt::format("  {} of {} rows; -v prints all\n", shown.points.size(), front.points.size());
 }
 
 // Rows of one framework have the same range, so a sentence replaces a column.

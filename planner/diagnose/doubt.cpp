@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/error.h"
 #include "base/quantity.h"

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/quantity.h"
 #include "reports/run_result.h"
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/cost/collective.h"

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/diagnose/run_log.h"
 
-#include <algorithm>
-#include <map>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "frameworks/log.h"
 
 namespace mpt::planner {
 namespace {

@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 #include <regex>
 #include <set>
 
 #include "base/quantity.h"
-#include "base/text.h"
 #include "planner/diagnose/doubt.h"
 #include "reports/utilisation.h"
 

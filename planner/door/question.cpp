@@ -19,7 +19,6 @@
 #include "planner/explain/screen.h"
 #include "planner/explain/utilisation.h"
 #include "planner/observe/observed_plan.h"
-#include "planner/request/resolve.h"
 #include "planner/simulate/simulator.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/nodes.h"

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <map>
-
 #include "base/quantity.h"
 #include "core/bound_words.h"
 #include "frameworks/framework.h"
@@ -125,9 +122,10 @@ std::vector<std::string> gradient_notes(const Plan& plan) {
   if (frameworks::find_framework(l.execution.framework) == nullptr || l.precision == Precision::fp32 ||
       l.training.adapts() || gradient_element_bytes(l) != 2 || count < kManySums)
     return {};
-  return {fmt::format("gradients of {} micro-batches are summed in 16 bits, which loses part of them: "
-                      "--gradients fp32, or a larger --micro-batch",
-                      count)};
+  return {
+      fmt::format("gradients of {} micro-batches are summed in 16 bits, which loses part of them: "
+                  "--gradients fp32, or a larger --micro-batch",
+                  count)};
 }
 
 std::vector<std::string> with_kernel_note(std::vector<std::string> notes, const Plan& plan) {

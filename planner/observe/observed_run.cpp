@@ -18,11 +18,6 @@ namespace {
 constexpr const char* kOutOfMemory = "oom";
 constexpr const char* kForm = "LAYOUT=FIGURES, such as 'tp2 pp8 mbs1=28.1s,61GiB' or 'tp2 pp4 mbs2=oom'";
 
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 // Of the journal that mpt-plan tune writes.
 bool is_row(const std::string& line) { return line.starts_with("{\"layout\":"); }
 
@@ -32,8 +27,8 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
   const size_t equals = line.rfind('=');
   ObservedRun run;
   if (equals != std::string::npos) {
-    run.layout = trimmed(line.substr(0, equals));
-    run.measured = trimmed(line.substr(equals + 1));
+    run.layout = std::string(without_blanks(line.substr(0, equals)));
+    run.measured = std::string(without_blanks(line.substr(equals + 1)));
   }
   if (run.layout.empty() || run.measured.empty())
     refuse_input(where, "'" + line.substr(0, 60) + "'", kForm, "put both parts in one word, in quotes");
@@ -43,7 +38,7 @@ ObservedRun run_of_line(const std::string& line, const std::string& where) {
 // Whether the first line that is neither empty nor a comment is a run.
 bool has_runs(const std::vector<std::string>& lines) {
   const auto said = find_if(lines, [](const std::string& line) {
-    const std::string text = trimmed(line);
+    const std::string text = std::string(without_blanks(line));
     return !text.empty() && text.front() != '#';
   });
   return said != lines.end() &&
@@ -137,7 +132,7 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
   if (is_there(text)) return figures_of_log(text, plan);
   MeasuredFigures figures;
   for (const std::string& part : split_at(text, ',')) {
-    const std::string word = trimmed(part);
+    const std::string word = std::string(without_blanks(part));
     if (word == kOutOfMemory || word == "OOM")
       figures.out_of_memory = true;
     else if (is_unit(word, {"iB", "MB", "GB", "TB"}) || (is_unit(word, {"B"}) && !is_unit(word, {"/B"})))
@@ -175,7 +170,7 @@ std::vector<ObservedRun> read_observed(const std::string& word, const std::strin
     return runs;
   }
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string line = trimmed(lines[i]);
+    const std::string line = std::string(without_blanks(lines[i]));
     if (!line.empty() && line.front() != '#')
       runs.push_back(run_of_line(line, fmt::format("{} at line {}", word, i + 1)));
   }

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -176,8 +175,7 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
     if (const std::string kind = own_kind(text); !kind.empty()) return {{file, "", kind, {}}};
   const frameworks::FrameworkCode* code = frameworks::find_recipe_importer(file, text);
   if (code == nullptr) return {};
-  if (!is_text && is_named_as_recipe(file)) return unread("a zero byte", "text");
-  if (!is_text) return {};
+  if (!is_text) return is_named_as_recipe(file) ? unread("a zero byte", "text") : std::vector<Recipe>{};
   if (bytes > frameworks::kMostImportedBytes)
     return unread(format_bytes(double(bytes)), "at most 8 MiB: a recipe is no larger");
   if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework, {}}};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/complete_leaf.h"
 
-#include <algorithm>
-
 namespace mpt::planner {
 const StepCost& CompleteLeaf::cost() {
   if (!cost_) cost_ = resolver_.cost(layout_, leaf_);

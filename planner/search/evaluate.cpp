@@ -3,9 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "base/error.h"
 #include "base/quantity.h"
 #include "core/lower.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/layout_resolver.h"
 
-#include <algorithm>
-
 #include "frameworks/supports/supports.h"
 
 namespace mpt::planner {

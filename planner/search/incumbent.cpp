@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/incumbent.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 
 namespace mpt::planner {

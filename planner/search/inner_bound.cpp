@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/inner_bound.h"
 
-#include <algorithm>
-#include <span>
-#include <utility>
-#include <vector>
-
 #include "planner/search/space.h"
 
 namespace mpt::planner {

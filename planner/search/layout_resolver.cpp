@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/layout_resolver.h"
 
-#include <algorithm>
-
 namespace mpt::planner {
 
 // By stage: how much slower its devices are than the first group's, or how much less they hold than the

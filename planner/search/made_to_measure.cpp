@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/made_to_measure.h"
 
-#include <algorithm>
-
-#include "core/activation_peaks.h"
 #include "core/lower.h"
-#include "core/schedule_catalog.h"
 #include "core/schedules/list_scheduler.h"
 #include "planner/search/split_model.h"
 #include "planner/search/step_bounds.h"
-#include "planner/simulate/simulator.h"
 
 namespace mpt::planner {
 namespace {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "base/ranges.h"
 #include "planner/memory/memory_model.h"

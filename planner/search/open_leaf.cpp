@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/open_leaf.h"
 
-#include <algorithm>
-
 namespace mpt::planner {
 
 OpenLeaf::OpenLeaf(const SearchProblem& problem, LayoutResolver& resolver, const StageKinds& stages,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/price_cache.h"
 
-#include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"

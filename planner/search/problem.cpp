@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/problem.h"
 
-#include <limits>
-
 #include "base/clock.h"
 #include "core/rank_grid.h"
 #include "frameworks/supports/supports.h"

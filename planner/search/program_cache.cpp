@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/program_cache.h"
 
-#include <limits>
-
 #include "core/lower.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"

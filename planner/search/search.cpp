@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/search.h"
 
-#include <algorithm>
-#include <cmath>
-#include <memory>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ranges.h"
@@ -327,7 +323,10 @@ std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem
                                                     std::span<const int64_t> limits,
                                                     const OnProgress& on_progress) {
   std::vector<SearchProblem> problems(limits.size(), problem);
-  for (size_t n = 0; n < limits.size(); ++n) problems[n].memory_limit_bytes = limits[n];
+  for (size_t n = 0; n < limits.size(); ++n) {
+    problems[n].memory_limit_bytes = limits[n];
+    problems[n].time_limit_s = 0.0;  // it is of all together
+  }
   SearchSession searches(problems.front());
   ResultMerger best(searches, 1);
   std::vector<std::optional<Candidate>> all;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/search_thread.h"
 
-#include <algorithm>
 #include <numeric>
-#include <span>
 
 #include "base/error.h"
 #include "planner/search/complete_leaf.h"
@@ -60,18 +58,12 @@ void SearchThread::run_roomier(const SearchProblem& next, SharedIncumbent& share
   }
   for (const Node& node : std::exchange(nodes_for_room_, {})) {
     if (node.bound_s > incumbent_s()) continue;
-    if (roomier_ != nullptr && node.level == Level::sharding && needs_more(node))
-      nodes_for_room_.push_back(node);
-    else
-      frontier_.push(node);
+    const Layout layout = sharding_layout(node);
+    const bool waits = roomier_ != nullptr && node.level == Level::sharding &&
+                       sharding_bound(*problem_, layout, resolver_.prices().split(layout)).is_too_large();
+    waits ? nodes_for_room_.push_back(node) : frontier_.push(node);
   }
   walk();
-}
-
-// Whether nothing below a node of sharding fits.
-bool SearchThread::needs_more(const Node& node) {
-  const Layout layout = sharding_layout(node);
-  return sharding_bound(*problem_, layout, resolver_.prices().split(layout)).is_too_large();
 }
 
 void SearchThread::walk() {

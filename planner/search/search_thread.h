@@ -70,7 +70,6 @@ class SearchThread {
   Layout sharding_layout(const Node& node) const;
   Layout leaf_layout(const Node& node);
 
-  bool needs_more(const Node& node);
   void walk();
   /// Whether the framework that the search stands apart from refuses something; true without one.
   template <class Rule>

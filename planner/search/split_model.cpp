@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/split_model.h"
 
-#include <algorithm>
-#include <functional>
-#include <limits>
-
 namespace mpt::planner {
 
 SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout,

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/step_bounds.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <utility>
-
 namespace mpt::planner {
 namespace {
 

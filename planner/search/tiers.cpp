@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/tiers.h"
 
-#include <array>
-
 #include "planner/search/complete_leaf.h"
 #include "planner/search/inner_bound.h"
 #include "planner/search/leaf_bounds.h"

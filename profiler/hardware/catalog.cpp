@@ -3,10 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <string_view>
-
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/text.h"

@@ -144,8 +144,7 @@ class Plan(types.PlanFields):
 
     @property
     def _explained(self) -> Dict[str, Any]:
-        answer: Dict[str, Any] = _ask({"do": "explain", "plan": self.json}).value
-        return answer
+        return dict(_ask({"do": "explain", "plan": self.json}).value)
 
     @property
     def mfu(self) -> float:

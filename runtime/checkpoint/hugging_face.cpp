@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/hugging_face.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "base/files.h"
 #include "base/json.h"
 #include "base/ranges.h"

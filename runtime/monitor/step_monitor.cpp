@@ -12,7 +12,6 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
-#include "reports/run_result.h"
 #include "reports/table.h"
 #include "runtime/monitor/metrics.h"
 
@@ -75,8 +74,8 @@ std::string StepMonitor::progress(const reports::StepRecord& r) const {
   const std::string seen =
       fmt::format("  {} tokens, epoch {:.2f}", format_magnitude(double(r.tokens)), r.epochs);
   if (r.step >= options_.steps) return seen;
-  const double each_s = reports::median(recent_s_);
-  return seen + fmt::format(", about {} left", format_duration(double(options_.steps - r.step) * each_s));
+  return seen + fmt::format(", about {} left",
+                            format_duration(double(options_.steps - r.step) * reports::median(recent_s_)));
 }
 
 std::string StepMonitor::rank_table(const reports::StepRecord& r) const {

@@ -5,8 +5,10 @@
 
 #include <bit>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::runtime {
 namespace {
@@ -52,6 +54,11 @@ std::string record(int64_t step, int number, const std::string& content) {
   return length + fixed(masked_crc(length)) + event + fixed(masked_crc(event));
 }
 
+// Tags of curves and fields of a step.
+constexpr std::pair<const char*, const char*> kStepCurves[] = {
+#include "generated/StepCurves.inc"
+};
+
 }  // namespace
 
 std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder, int64_t first_step) {
@@ -69,22 +76,13 @@ std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder, in
 }
 
 std::string event_of(const reports::StepRecord& r) {
+  const Json figures = to_json(r);
   std::string summary;
-  const auto add = [&](const char* tag, double value) {
-    summary += field(1, WireType::bytes,
-                     field(1, WireType::bytes, tag) + field(2, WireType::bits32, fixed(float(value))));
-  };
-  add("train/loss", r.loss);
-  add("train/grad_norm", r.gradient_norm);
-  add("train/learning_rate", r.learning_rate);
-  add("train/tokens_per_s", r.tokens_per_s);
-  if (r.tokens > 0) add("train/tokens", double(r.tokens));
-  if (r.epochs > 0.0) add("train/epochs", r.epochs);
-  add("time/step_s", r.step_time_s);
-  add("time/idle_share", r.bubble_share);
-  if (r.model_flop_utilization > 0.0) add("time/mfu", r.model_flop_utilization);
-  if (r.next_token_loss) add("train/next_token_loss", *r.next_token_loss);
-  if (r.validation_loss) add("eval/loss", *r.validation_loss);
+  for (const auto& [tag, member] : kStepCurves)
+    if (const auto figure = figures.find(member); figure != figures.end())
+      summary += field(1, WireType::bytes,
+                       field(1, WireType::bytes, tag) +
+                           field(2, WireType::bits32, fixed(figure->is_null() ? NAN : figure->get<float>())));
   constexpr int kSummary = 5;
   return record(r.step, kSummary, summary);
 }
