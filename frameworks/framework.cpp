@@ -3,6 +3,8 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
+
 #include "base/embedded.h"
 #include "base/ranges.h"
 #include "base/text.h"
@@ -42,10 +44,7 @@ bool goes_by(const Framework& framework, const std::string& name) {
 }
 
 // A program that MPT does not plan for, in lower case, what is near it, and the framework to plan for.
-struct OtherProgram {
-  const char *name, *near, *framework;
-};
-constexpr OtherProgram kOtherPrograms[] = {
+constexpr std::array<const char*, 3> kOtherPrograms[] = {
 #include "generated/UnplannedPrograms.inc"
 };
 
@@ -114,10 +113,10 @@ const Framework& framework_named(const std::string& name, const std::string& whe
                              version_number(*other_version)),
                  "leave the version out, or take that one");
   const std::string typed = lower_case(name);
-  for (const OtherProgram& other : kOtherPrograms)
-    if (typed.starts_with(other.name))
-      refuse_input(where, name.substr(0, 80), fmt::format("a program that MPT plans for: {}", other.near),
-                   fmt::format("--framework {}", other.framework));
+  for (const auto& [program, near, framework] : kOtherPrograms)
+    if (typed.starts_with(program))
+      refuse_input(where, name.substr(0, 80), fmt::format("a program that MPT plans for: {}", near),
+                   fmt::format("--framework {}", framework));
   std::vector<std::string> names = framework_names();
   for (const Framework& other : known_frameworks())
     for (const std::string& alias : other.other_names()) names.push_back(alias);
