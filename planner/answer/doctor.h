@@ -16,8 +16,8 @@ PlanRequest request_with(const Json& row, const PlanRequest& request);
 
 /// {"memory": memory_parts(), "alone": [...], "together": [...], "options": ""}. "alone" has every switch in
 /// the framework's file, largest saving first. "together" has the fastest combination of them that is likely
-/// to fit, 9 in 10, each on top of those before it. If there is none, the likeliest. It is empty if the layout
-/// is likely to fit. "options" has them for mpt-plan estimate --plan. A row has "option" of mpt-plan,
+/// to fit, 9 in 10, each on top of those before it. If there is none, the likeliest. It is empty if the
+/// layout is likely to fit. "options" has them for mpt-plan estimate --plan. A row has "option" of mpt-plan,
 /// "written" in the framework's words, "changes" (the change of training: nothing, states or weights),
 /// "saved_bytes" of the fullest rank, "added_s" to a step, "peak_bytes", "step_time_s", "fits", "likelihood"
 /// that it fits, and "refusal" if the framework does not accept it here. `request`: the request that `now`
