@@ -333,7 +333,7 @@ std::string describe_figures(const Plan& predicted, const Palette& palette, cons
     step += fmt::format("; {} without the runs", format_seconds(predicted.prediction.step_time_s));
   std::string text = labelled("step", step) + labelled("throughput", describe_throughput(plan)) +
                      labelled("memory", describe_memory_use(plan)) +
-                     (memory_by_kind ? describe_parts(predicted) : "") +
+                     (memory_by_kind && !plan.corrected ? describe_parts(predicted) : "") +
                      labelled("time goes to", reports::describe_time_parts(plan));
   const Objective& objective = plan.objective;
   if (!objective.same && objective.seen.empty())

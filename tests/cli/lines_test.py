@@ -86,7 +86,7 @@ KNOWN = [  # what somebody typed, and what the answer must say
     ("--model llama3-8b --cluster rtx4090:1 --gpus 8 --global-batch 8", "--cluster rtx4090:1x8"), ("export plan.json", "such as megatron-core,slurm"),
     ("--model llama3-8b --cluster h100-99gb:16 --global-batch 64", "did you mean \"dgx-h100\"?"),
     ("--model qwen3-8b --cluster dgx-h100:1 --global-batch 8 --seq 128k", "rope_scaling"), ("--request plan.json --global-batch 64", "-o new-plan.json"),
-    ("--model llama3-8b --global-batch 64 --cluster 8x4090 --framework torchtitan", "--try-first -o try-first.json")]
+    ("--model llama3-8b --global-batch 64 --cluster 8x4090 --framework torchtitan", "--try-first")]
 failures = []
 
 

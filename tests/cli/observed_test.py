@@ -60,7 +60,7 @@ def estimates(folder):
         done = run("estimate", *mine, *degrees, name, option, "-o", plan, "--check")
         expect(f"estimate {name}", done, 0, "It fits.", "step 10.4 s", "without the runs", "fits: 100%")
         check(f"estimate {name}: one judgement", "DOES NOT FIT" not in done[1] and "FITS INSTEAD" not in done[1] and "(10" not in done[1].split("time goes to")[0].split("memory")[1])
-        figures.append(done[1].split("YOUR LAYOUT")[1].split("NOTE")[0])
+        figures.append(done[1].split("YOUR LAYOUT")[1].split("time goes to")[0])
         again = run("explain", plan)
         expect(f"explain, {name}", again, 0, "step 10.4 s")
         check(f"explain, {name}: the same figures", figures[-1].split("step 10.4 s")[1].split(" on the fullest")[0] == again[1].split("step 10.4 s")[1].split(" on the fullest")[0])

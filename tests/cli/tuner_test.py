@@ -51,11 +51,11 @@ def evening(folder):
         file.write(RECIPE)
     code, said = run(folder, "import", "lora.yaml", "--cluster", "2x4090", "-o", "mine.json")
     check("the recipe does not fit", code == 0 and "DOES NOT FIT" in said, said)
-    advice = re.search(r"Planned so: mpt-plan --request PLAN (.*?), of the PLAN that -o wrote", said)
+    advice = re.search(r"To see it: mpt-plan estimate --plan PLAN (.*?), of the PLAN that -o wrote", said)
     check("what to type is printed", advice is not None and "--lora" not in advice[1], said)
     if advice is None:
         return
-    code, said = run(folder, "--request", "mine.json", *shlex.split(advice[1]), "-o", "plan.json")
+    code, said = run(folder, "estimate", "--plan", "mine.json", *shlex.split(advice[1]), "-o", "plan.json")
     check("the second command plans it", code == 0, said)
     with open(f"{folder}/plan.json", encoding="utf-8") as file:
         plan = json.load(file)
