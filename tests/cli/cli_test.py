@@ -621,13 +621,13 @@ def axes(folder, eight):
     if [row[:2] for row in rows] != [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]] or any(re.match(r"tp(\d+)", row[2])[1] != row[0] for row in rows if row[2]):
         FAILURES.append(f"over two axes: {rows}")
     expect("over frameworks", run("mpt-plan", "compare", *eight, *one, "--over", "framework=torchtitan,megatron-core"), 0, "framework ", "torchtitan ")
-    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--over gpus", "from 1")
+    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--gpus", "from 1")
     expect("over, one value of no option", run("mpt-plan", "compare", *eight, *one, "--over", "gpu=8"), 2, "--over", 'did you mean "gpus"')
     expect("over, no values", run("mpt-plan", "compare", *eight, *one, "--over", "gpus"), 2, "--over gpus=64,128")
     expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--seq")
     expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1,2"), 2, "--over", 'unknown "colour"')
     expect("over, misspelt axis", run("mpt-plan", "compare", *eight, *one, "--over", "globl-batch=1,2"), 2, "global-batch")
-    expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, "--over micro-batch")
+    expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, "--micro-batch")
     expect("over, a value beside it", run("mpt-plan", "compare", *eight, *one, "--over", "global-batch=32,64"), 2, "--over global-batch", "leave one of them out")
     expect("over, twice", run("mpt-plan", "compare", *eight, *one, "--over", "tp=1,2", "--over", "tp=4,8"), 2, "--over tp")
     expect("over, too many", run("mpt-plan", "compare", *eight, *one, "--over", "tp=" + ",".join(["1"] * 300)), 2, "more than 256")
@@ -918,7 +918,7 @@ def wrong_run(folder, text, plan):
     refused("older version", edited("older", lambda p: p.update(version=2)), "the number 2", "expected 5", "plan again")
     refused("feature it lacks", planned("feature", head_bias=True), "a bias in the output head", options=["--device", "cpu"])
     refused("vocabulary below a byte's", planned("vocabulary", vocab=100), "is 108", "0 to 99, the model's vocabulary", options=["--device", "cpu", "--data-format", "text"])
-    for vocab, words in ((4096, ("bytes of text", "0 to 4095", "--data-format uint16", "--data-format text")), (100, ("bytes of text",))):
+    for vocab, words in ((4096, ("bytes of text", "0 to 4095", "mpt-run tokenize", "--data-format text")), (100, ("bytes of text",))):
         refused(f"text for {vocab} tokens", planned("words", vocab=vocab), *words, options=["--device", "cpu"])
     words = planned("words", vocab=4096)
     expect("run, the bytes of text", run("mpt-run", words, "--data", text, "--data-format", "text", "--device", "cpu", "--steps", 1), 0, "step 1/1")
