@@ -1,5 +1,5 @@
 # Writes FOLDER/<Table>.inc for each table of texts (INPUT, *.rows.json): a list of rows, each a list of texts, as initialisers
-# of an array: {"a", "b"}.
+# of an array: {"a", "b"}, or "a" where it is one.
 include(${CMAKE_CURRENT_LIST_DIR}/write_if_changed.cmake)
 function(mpt_write_rows input folder)
   file(READ ${input} tables)
@@ -18,7 +18,11 @@ function(mpt_write_rows input folder)
         string(JSON cell GET "${tables}" ${table} ${i} ${c})
         string(APPEND row "\"${cell}\", ")
       endforeach()
-      string(APPEND text "    {${row}},\n")
+      if(cells EQUAL 1)
+        string(APPEND text "    ${row}\n")
+      else()
+        string(APPEND text "    {${row}},\n")
+      endif()
     endforeach()
     write_if_changed(${folder}/${table}.inc "${text}")
   endforeach()
