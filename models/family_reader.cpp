@@ -74,7 +74,7 @@ double FamilyReader::real_of(Value name, double otherwise) {
 }
 
 std::string FamilyReader::word_of(Value value) {
-  const std::string otherwise = copy_of(family_.words, value).value_or("");
+  std::string otherwise = copy_of(family_.words, value).value_or("");
   const auto place = find(value);
   if (!place) return otherwise;
   Config object = place->object;

@@ -230,7 +230,7 @@ Json memory_doctor(const PlanRequest& request, const Estimated& now) {
     if (State found = best_of(start, allowed); is_better(found, best)) best = std::move(found);
   }
   best = without_needless(start, std::move(best));
-  for (const auto& [name, value] : best.settings) options += " " + name + value;
+  for (const auto& [name, value] : best.settings) options += fmt::format(" {}{}", name, value);
   return {
       {"memory", memory_parts(now.plan)}, {"alone", alone}, {"together", best.rows}, {"options", options}};
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"
@@ -61,7 +63,7 @@ std::string describe_parts(const Plan& plan) {
     constexpr int kColumns = 64;
     const char mark = "wWgoalcf"[i];
     until += double(row["bytes"]);
-    bar.resize(size_t(kColumns * until / sum + 0.5), mark);
+    bar.resize(size_t(std::lround(kColumns * until / sum)), mark);
     if (row["bytes"] == 0) continue;
     legend += fmt::format("{}{} {} {}{}", legend.empty() ? "" : ", ", mark, row["part"].get<std::string>(),
                           format_bytes(row["bytes"]),
