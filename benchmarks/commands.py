@@ -27,6 +27,7 @@ SEARCHES = [
     ("Llama 3.1 405B on 16,384 H100", "llama3-405b", "dgx-h100:2048", 2048, "--seq", "8192"),
     ("DeepSeek-V3 on 2,048 H100", "deepseek-v3", "dgx-h100:256", 15360),
     ("Megatron 1T on 512 A100", MODEL_1T, "dgx-a100:64", 512, "--seq", "2048"),
+    ("all trade-offs of GPT-3 175B on 4,096 H100", "gpt3-175b", "dgx-h100:512", 2048, "--pareto"),
 ]
 # Without a search for a better layout, which --json leaves out: only reading and pricing.
 ESTIMATE = ("estimate of a layout, no search", "llama3-8b", "dgx-h100:1", 64, "--tp", "2", "--zero", "1", "--json")
@@ -70,11 +71,8 @@ def measure(builds, request, turns, outputs):
             for number, (programs, times) in enumerate(zip(builds, all_times)):
                 name = request[0].replace(" ", "_").replace(",", "")
                 cpu_s, wall_s = timed(programs, request, threads, os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}"))
-                if threads == 1:
-                    times.cpu.append(cpu_s)
-                    times.wall_one.append(wall_s)
-                else:
-                    times.wall_two.append(wall_s)
+                times.cpu += [cpu_s] if threads == 1 else []
+                (times.wall_one if threads == 1 else times.wall_two).append(wall_s)
     return all_times
 
 

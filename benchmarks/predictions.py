@@ -88,8 +88,8 @@ def observed_gib(observed, answer):
     tensors = max((m["peak_bytes"] for m in answer["prediction"]["memory"] if not ranks or m["rank"] in ranks), default=0) / GIB
     how = observed.get("how", "allocated")
     used = tensors * (1 + execution["allocator_slack"]) + (execution["context_gib"] if how == "device" else 0)
-    room = answer["cluster"]["device"]["memory_bytes"] / GIB
-    return tensors if how == "allocated" else max(used, min(used + tensors * execution["allocator_cache"], room))
+    kept = min(used + tensors * execution["allocator_cache"], answer["cluster"]["device"]["memory_bytes"] / GIB)
+    return tensors if how == "allocated" else max(used, kept)
 
 
 def range_of(answer, others):
