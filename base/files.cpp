@@ -169,11 +169,11 @@ void FileLedger::keep_below(const std::vector<std::filesystem::path>& folders) {
   for (const std::filesystem::path& input : inputs_) asked_.insert(identity_of(input));
   for (const NamedFile& output : outputs_) {
     std::error_code error;
-    // The current folder is where it is: only what a path names after it may be a link.
+    // Parts ".." at the beginning leave the current folder, which is no link. Later parts may be links.
     std::filesystem::path begin = std::filesystem::current_path(error);
-    bool climbs = true;
-    for (const std::filesystem::path& part : output.file)
-      begin = (climbs = climbs && part == "..") ? begin.parent_path() : begin / part;
+    auto part = output.file.begin();
+    for (; part != output.file.end() && *part == ".."; ++part) begin = begin.parent_path();
+    for (; part != output.file.end(); ++part) begin /= *part;
     for (auto part = begin; part.has_relative_path(); part = part.parent_path()) {
       if (!any_of(*roots_, [&](const auto& root) { return is_below(full_path(part), root); })) continue;
       refuse_input(words_of(output), "in the folder that is read, whose links may lead anywhere",
