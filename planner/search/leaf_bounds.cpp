@@ -54,7 +54,7 @@ double LeafBounds::least_s() {
     if (fresh) at->second = pricer_.least_rest(stages, best_rate_.of_one);
     rest = &at->second;
   }
-  return degrees_.micro_batches_s(leaf_)
+  return std::get<MicroBatchBounds>(degrees_.price(leaf_))  // it is not pruned
       .with(*rest, micro_batches_, best_rate_)
       .of(schedule_catalog()[list_.leaves[leaf_].schedule]);
 }

@@ -28,10 +28,6 @@ class DegreesBounds {
   /// simpler split.
   using Price = std::variant<std::monostate, PruneReason, MicroBatchBounds>;
   const Price& price(size_t leaf) const { return prices_[list_.price_of_leaf[leaf]]; }
-  /// Of leaves that are not pruned.
-  const MicroBatchBounds& micro_batches_s(size_t leaf) const {
-    return std::get<MicroBatchBounds>(price(leaf));
-  }
   const StageKinds& stages(size_t leaf) const { return *stages_[list_.division_of_leaf[leaf]]; }
 
  private:

@@ -203,17 +203,6 @@ std::vector<CudnnDescriptor> CudnnGraph::engines(cudnnHandle_t handle) {
   return engines(kept_.back(), nullptr);
 }
 
-std::vector<CudnnDescriptor> CudnnGraph::engines_for(const std::string& device_description) {
-  CudnnDescriptor device(cudnn_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(device_description.size()),
-             device_description.data());
-  device.finalize();
-  kept_.push_back(operation_graph(nullptr));
-  const size_t graph = kept_.size() - 1;
-  kept_.push_back(std::move(device));
-  return engines(kept_[graph], &kept_.back());
-}
-
 std::vector<CudnnDescriptor> CudnnGraph::engines(const CudnnDescriptor& graph,
                                                  const CudnnDescriptor* device) const {
   CudnnDescriptor heuristics(cudnn_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);

@@ -86,9 +86,11 @@ class CudnnGraph {
   void reduce(cudnnReduceTensorOp_t, TensorId x, TensorId y);
   void reshape(TensorId x, TensorId y);
 
-  /// Engines for the graph, best first: for the device of `handle`, or without a GPU for a described device.
+  /// Engines for the graph, best first, on the device of `handle`.
   std::vector<CudnnDescriptor> engines(cudnnHandle_t handle);
-  std::vector<CudnnDescriptor> engines_for(const std::string& device_description);
+  /// The same for a graph of operation_graph() on a described device, without a GPU. Both must outlive them.
+  std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
+  CudnnDescriptor operation_graph(const cudnnHandle_t* handle) const;
 
  private:
   using Attributes = std::vector<std::pair<cudnnBackendAttributeName_t, const CudnnDescriptor*>>;
@@ -100,8 +102,6 @@ class CudnnGraph {
                                         std::optional<int64_t> axis = {});
   void add_pointwise(const CudnnDescriptor* mode, TensorId x, std::optional<TensorId> b,
                      std::optional<TensorId> mask, TensorId y);
-  CudnnDescriptor operation_graph(const cudnnHandle_t* handle) const;
-  std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
 
   const Cudnn& cudnn_;
   std::vector<CudnnDescriptor> tensors_, operations_, kept_;  // by id; in order; referred to by the others

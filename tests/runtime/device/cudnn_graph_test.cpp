@@ -22,6 +22,19 @@ std::string h200() {
   return text.str();
 }
 
+// What engines refer to.
+struct OnH200 {
+  explicit OnH200(const CudnnGraph& of)
+      : device(*load_cudnn(), CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR), graph(of.operation_graph(nullptr)) {
+    const std::string text = h200();
+    device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(text.size()), text.data());
+    device.finalize();
+    engines = of.engines(graph, &device);
+  }
+  CudnnDescriptor device, graph;
+  std::vector<CudnnDescriptor> engines;
+};
+
 class CudnnGraphs : public ::testing::TestWithParam<std::tuple<DataType, AttentionShape>> {
  protected:
   void SetUp() override {
@@ -34,9 +47,9 @@ class CudnnGraphs : public ::testing::TestWithParam<std::tuple<DataType, Attenti
 TEST_P(CudnnGraphs, OfAttentionHaveEnginesOnAnH200) {
   const auto& [type, shape] = GetParam();
   CudnnAttentionForward forward(*load_cudnn(), type, shape);
-  EXPECT_FALSE(forward.graph.engines_for(h200()).empty());
+  EXPECT_FALSE(OnH200(forward.graph).engines.empty());
   CudnnAttentionBackward backward(*load_cudnn(), type, shape);
-  EXPECT_FALSE(backward.graph.engines_for(h200()).empty());
+  EXPECT_FALSE(OnH200(backward.graph).engines.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudnnGraphs,
@@ -49,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudnnGraphs,
 // What has no engine is told apart from what has one: heads wider than any kernel's.
 TEST_F(CudnnGraphs, OfHugeHeadsHaveNone) {
   CudnnAttentionBackward backward(*load_cudnn(), DataType::bfloat16, {1, 1024, 2, 2, 4096});
-  EXPECT_TRUE(backward.graph.engines_for(h200()).empty());
+  EXPECT_TRUE(OnH200(backward.graph).engines.empty());
 }
 
 // The best engine is chosen, compiled for the H200, and fails only where the driver would load it.
@@ -59,15 +72,11 @@ TEST_F(CudnnGraphs, AreCompiledUpToTheDriver) {
   CudnnAttentionForward forward(cudnn, DataType::bfloat16, shape);
   CudnnAttentionBackward backward(cudnn, DataType::bfloat16, shape);
   for (CudnnGraph* const graph : {&forward.graph, &backward.graph}) {
-    const std::vector<CudnnDescriptor> engines = graph->engines_for(h200());
-    ASSERT_FALSE(engines.empty());
-    CudnnDescriptor device(cudnn, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(h200().size()),
-               h200().data());
-    device.finalize();
+    const OnH200 on(*graph);
+    ASSERT_FALSE(on.engines.empty());
     CudnnDescriptor plan(cudnn, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engines.front());
-    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, on.engines.front());
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, on.device);
     const cudnnStatus_t status = cudnn.finalize(plan.get());
     EXPECT_TRUE(status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER || status == CUDNN_STATUS_SUCCESS)
         << cudnn.error_string(status);
