@@ -129,7 +129,7 @@ Execution load_framework(const std::string& name, const std::string& where) {
   const Framework& named = framework_named(name, where);
   const auto own = named.alias_execution.find(name);
   return own == named.alias_execution.end() ? named.execution
-                                            : with_changes(named.execution, {own->second}, where);
+                                            : with_changes(named.execution, own->second, where);
 }
 
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {

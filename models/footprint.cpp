@@ -172,6 +172,17 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
     f.gradient_bytes += LayerBuilder::rounded(counts.largest * gradient_element_bytes(layout));
 }
 
+// Loaders put weights of 4 and 8 bits on each device as a whole, before the framework shards them.
+void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& f) {
+  const int64_t held = layout.execution.states.whole_at_start;
+  if (held == 0 || layout.zero < 3 || layout.training.frozen_format == FrozenFormat::bf16) return;
+  const int64_t whole = counts.whole * bytes_per_parameter(layout).weight + counts.frozen_bytes;
+  const int64_t start = whole + (held > 1 ? f.parameter_bytes : 0);
+  const int64_t step =
+      f.static_bytes() + f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes);
+  f.parameter_bytes += enlarged(std::max<int64_t>(0, start - step), MemoryUse::gathered, counts.enlarged);
+}
+
 // Adds the columns and rows of each weight gradient of a layer.
 void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
   for (const Operator& op : layer.operators)
@@ -534,6 +545,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;
   }
+  add_start(layout, counts, footprint);
   // Its gradients are fp32 in every precision.
   if (trains_shared_table(model_, layout) && layout.stages() > 1 && ends < 2)
     footprint.tied_embedding_bytes = vocabulary_share(model_, layout) * model_.hidden * 4;

@@ -68,10 +68,10 @@ void set_loaded_type(const Settings& arguments, Imported& in) {
   const bool wide = arguments.text("dtype", "auto") == "float32";
   if (wide || in.layout.precision == Precision::fp32 || in.layout.training.adapts()) return;
   train_in_16_bits(6, in);
+  build_in_each_process(0, in);  // the mapped file
   in.notes.emplace_back(
-      "weights are loaded in the checkpoint's type, taken as 16 bits, and so are gradients and moments; "
-      "dtype: float32 "
-      "trains weights in fp32");
+      "weights are loaded in the checkpoint's type, taken as 16 bits, as are gradients and moments; dtype: "
+      "float32 trains weights in fp32");
 }
 
 // Keys of accelerate's section, their places in DeepSpeed's file, and defaults.
@@ -168,6 +168,8 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
     given.values.merge(settings_by_path(arguments->all(), "train."));
     set_trainer_settings(*arguments, file.parent_path(), in);
     if (kind == "FSDP") set_deferred_sums(*arguments, in);
+    // transformers 5 reads a checkpoint in each process, whatever fsdp_cpu_ram_efficient_loading says.
+    if (kind == "FSDP" && arguments->has("model_name_or_path")) build_in_each_process(4, in);
     set_trainer_adapters(*arguments, in);
     // FullyShardedDataParallel of torch 2.15.0 then makes gradients of frozen weights, too.
     if (kind == "FSDP" && in.layout.training.adapts() &&

@@ -121,10 +121,10 @@ int64_t host_build_bytes(const ModelSpec& model, const Execution& execution, con
                          int64_t processes) {
   const int64_t each =
       execution.allocator.host_build_bytes + processes * execution.allocator.process_build_bytes;
-  // Frozen weights keep the 16 bits of their file. Where they are stored in fewer, each goes to its device
-  // alone.
+  // Frozen weights stay in their file, which is mapped once for all processes. Where they are stored in
+  // fewer bits, each goes to its device alone.
   if (each == 0 || training.frozen_format != FrozenFormat::bf16) return 0;
-  return models::count_parameters(model).total * each / (training.adapts() ? 2 : 1);
+  return models::count_parameters(model).total * (training.adapts() ? 2 : each);
 }
 
 OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload,

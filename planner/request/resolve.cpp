@@ -119,8 +119,10 @@ void check_host_memory(const SearchProblem& problem) {
       problem.execution.allocator.process_build_bytes > 0 &&
       (problem.framework == nullptr || problem.framework->execution.allocator.process_build_bytes == 0);
   const char* const remedy =
-      by_switch ? "let one process of each host read the weights, by fsdp_cpu_ram_efficient_loading: true"
-                : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
+      by_switch
+          ? "set fsdp_cpu_ram_efficient_loading: true, and load by from_pretrained(None, config=config, "
+            "state_dict=weights) on local rank 0 alone, with {} on others; or train adapters: --lora 16"
+          : R"(name hosts with more in a cluster file, "host_memory_bytes": "4 TB" (docs/clusters.md))";
   refuse_input("--model " + problem.model.name,
                fmt::format("{} in the memory of each host while {} builds the model", format_bytes(needed),
                            problem.execution.framework),

@@ -48,7 +48,9 @@ TEST(Framework, TrlKeepsNoLogits) {
   Execution trl = load_framework("trl", "test");
   EXPECT_EQ(trl.kernels.loss, LossKernel::chunked);
   EXPECT_EQ(trl.framework, "transformers-fsdp");
+  EXPECT_EQ(trl.allocator.process_build_bytes, 4) << "of a checkpoint";
   trl.kernels.loss = LossKernel::fp32;
+  std::swap(trl.allocator.process_build_bytes, trl.allocator.host_build_bytes);
   EXPECT_EQ(trl, load_framework("transformers-fsdp", "test")) << "nothing else is otherwise";
 }
 

@@ -258,11 +258,16 @@ num_processes: 16
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_EQ(in.workload.global_batch, 16 * 2 * 4);
   EXPECT_EQ(in.workload.sequence, 4096);
-  EXPECT_EQ(in.execution, std::vector<std::string>{}) << "accelerate launch builds the model once on a host";
+  // findings/efficient_loading_reads_a_checkpoint_in_each_process.sh
+  const std::vector<std::string> each{"host_build_bytes=0", "process_build_bytes=4"};
+  EXPECT_EQ(in.execution, each);
+  write_file_atomically(folder / "train.json",
+                        R"({"config_name": "meta-llama/Llama-3.1-8B", "block_size": 4096})");
+  EXPECT_EQ(code.importer.read(folder / "fsdp.yaml").execution, std::vector<std::string>{})
+      << "one process of a host has weights that are in no file";
   const std::string yaml = "distributed_type: FSDP\nnum_processes: 16\nfsdp_config:\n  fsdp_version: 2\n";
   write_file_atomically(folder / "fsdp.yaml", yaml + "  fsdp_cpu_ram_efficient_loading: false\n");
-  EXPECT_EQ(code.importer.read(folder / "fsdp.yaml").execution,
-            (std::vector<std::string>{"host_build_bytes=0", "process_build_bytes=4"}));
+  EXPECT_EQ(code.importer.read(folder / "fsdp.yaml").execution, each);
 }
 
 // Without a file of DeepSpeed's: accelerate makes it of its own section, and the Trainer's words come first.
@@ -466,7 +471,7 @@ TEST(Import, GradientsStayWholeWhileTheyAccumulate) {
   const std::filesystem::path folder = testing::TempDir() + "/defers";
   std::filesystem::create_directories(folder);
   const auto trainer = [&](const std::string& more, const std::string& kind) {
-    write_file_atomically(folder / "train.json", R"({"model_name_or_path": "meta-llama/Llama-3.1-8B",
+    write_file_atomically(folder / "train.json", R"({"config_name": "meta-llama/Llama-3.1-8B",
         "block_size": 4096, "per_device_train_batch_size": 1)" +
                                                      more + "}");
     write_file_atomically(folder / "run.yaml",

@@ -277,6 +277,24 @@ TEST(Launch, AxolotlQuantisesForQloraAlone) {
   EXPECT_EQ(lora.unknown, std::vector<std::string>{"load_in_4bit"}) << "frozen weights in fp32";
 }
 
+// axolotl 0.21.0, axolotl/loaders/model.py: device_map is cpu on local rank 0 and meta elsewhere.
+TEST(Launch, AxolotlKeepsFourBitsOffTheGpuUntilTheyAreSharded) {
+  const auto maps = [](const std::string& more) {
+    const Imported in = read_any("m.yaml",
+                                 "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\nlora_r: 8\n"
+                                 "lora_target_linear: true\n" +
+                                     more);
+    return contains(in.execution, std::string("whole_at_start=0"));
+  };
+  const std::string fsdp = "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+                    qlora = "adapter: qlora\nload_in_4bit: true\n", loads = "  cpu_ram_efficient_loading: ";
+  EXPECT_TRUE(maps(qlora + fsdp + loads + "true\n"));
+  EXPECT_FALSE(maps(qlora + fsdp + loads + "false\n"));
+  EXPECT_FALSE(maps(qlora + fsdp));
+  EXPECT_FALSE(maps("adapter: lora\n" + fsdp + loads + "true\n"));
+  EXPECT_FALSE(maps(qlora));
+}
+
 // bitsandbytes quantises scales of 4-bit weights again by default in axolotl, LLaMA-Factory and AutoModel,
 // and in TRL 1.16.0 and transformers where it is asked for.
 TEST(Launch, ScalesOfFourBitsAreThoseOfTheProgram) {

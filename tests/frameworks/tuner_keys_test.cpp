@@ -231,7 +231,7 @@ TEST(TunerKeys, AxolotlLoadsWeightsInTheTypeOfProducts) {
   EXPECT_EQ(builds("bf16: true\n" + lora), "0");
   EXPECT_EQ(builds("bf16: true\n" + fsdp), "2");
   EXPECT_EQ(builds("bf16: false\n" + fsdp), "4");
-  EXPECT_EQ(builds("bf16: true\n" + fsdp + lora), "4") << "of which frozen weights take half";
+  EXPECT_EQ(builds("bf16: true\n" + fsdp + lora), "4") << "of trained weights";
   EXPECT_EQ(builds("bf16: true\n" + fsdp + "  cpu_ram_efficient_loading: true\n"), "");
 }
 

@@ -197,6 +197,40 @@ TEST(Adapters, OverFourBitsHaveScalesInThirtyTwoUnlessTheseAreQuantisedAgain) {
   EXPECT_NEAR(frozen(false) - frozen(true), 32 * 218'103'808.0 * (4.5 - 4.126953125) / 8.0, 1e3);
 }
 
+// As findings/four_bit_weights_are_whole_before_they_are_sharded.sh counts on two ranks: all weights and half
+// of them by FSDP2 of accelerate, all of them by DeepSpeed and AutoModel; shares alone where a loader maps
+// them.
+TEST(Adapters, OverFewBitsAreWholeOnEachDeviceBeforeTheyAreSharded) {
+  for (const auto& [name, ranks] : {std::pair{"llama3-70b", 2}, {"qwen3-30b-a3b", 2}, {"llama3-70b", 64}}) {
+    const ModelSpec model = load_model(name);
+    const auto peak = [&](const char* framework, FrozenFormat format, int64_t start) {
+      Layout l = one_rank(model);
+      l.execution = frameworks::load_framework(framework, "test");
+      if (start >= 0) l.execution.states.whole_at_start = start;
+      l.data = l.shard = ranks;
+      l.zero = 3;
+      l.recompute = Recompute::full;
+      l.training = lora(16, format);
+      const StageFootprint f = footprint_of(model, l, 512);
+      return double(f.static_bytes() + f.saved_bytes +
+                    std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
+    };
+    Layout l = one_rank(model);
+    l.execution = frameworks::load_framework("transformers-fsdp", "test");
+    l.training = lora(16, FrozenFormat::nf4);
+    const ParameterShare all = share_of(model, l);
+    const double whole = double(all.frozen_bytes + all.frozen_expert_bytes) + 4.0 * double(all.total());
+    EXPECT_NEAR(peak("transformers-fsdp", FrozenFormat::nf4, -1), whole * (1.0 + 1.0 / ranks), 0.02 * whole)
+        << name;
+    for (const char* framework : {"deepspeed", "transformers-deepspeed", "automodel"})
+      EXPECT_NEAR(peak(framework, FrozenFormat::nf4, -1), whole, 0.03 * whole) << framework << name;
+    EXPECT_LT(peak("transformers-fsdp", FrozenFormat::nf4, 0), 0.8 * whole);
+    EXPECT_EQ(peak("transformers-fsdp", FrozenFormat::bf16, -1),
+              peak("transformers-fsdp", FrozenFormat::bf16, 0))
+        << "16 bits come from the host";
+  }
+}
+
 TEST(Adapters, OverFourBitsWidenNoExpertThatIsStoredInSixteen) {
   const ModelSpec model = load_model("deepseek-v3");
   Layout l = one_rank(model);
