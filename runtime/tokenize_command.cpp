@@ -172,9 +172,9 @@ void tokenize_files(const TokenizeOptions& o) {
                  "look it up in " + o.tokenizer);
   Documents documents(o);
   IndexedWriter writer(o.prefix, tokenizer.ids());
+  std::vector<TokenOutput> outputs(o.threads);
   for (std::vector<Document> round; !(round = documents.next_round()).empty();) {
     std::vector<std::vector<int32_t>> tokens(round.size());
-    std::vector<TokenOutput> outputs(o.threads);
     on_threads(round.size(), o.threads, [&](size_t d, size_t thread) {
       TokenOutput& out = outputs[thread];
       const auto text = text_of(round[d], o.key);

@@ -11,19 +11,23 @@ namespace mpt::runtime {
 namespace {
 
 constexpr size_t kMostWords = size_t{1} << 15, kMostWordBytes = 256;  // that a thread remembers
+constexpr size_t kJoins = size_t{1} << 20;
 
 uint64_t key_of(int32_t left, int32_t right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
 
-struct Candidate {
-  int32_t rank, position, id;
-  auto operator<=>(const Candidate&) const = default;
-};
+size_t place_of(int32_t left, int32_t right) { return key_of(left, right) * 0x9e3779b97f4a7c15 >> 44; }
+
+int32_t last_character(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && (uint8_t(text[at]) & 0xc0) == 0x80) --at;
+  return first_character(text.substr(at)).code;
+}
 
 }  // namespace
 
 struct Bpe::Symbol {
   int32_t id, previous, next;  // the last two are positions in the word; -1: none
-  bool merged = false;         // into the symbol before it
+  Merge merge{};               // with the next
 };
 
 Bpe::Bpe(JsonPart& model, bool byte_level)
@@ -61,7 +65,9 @@ void Bpe::read_vocabulary(JsonPart& model) {
     else
       letter = {char(0xc0 | code >> 6), char(0x80 | (code & 0x3f))};
     byte_of_[letter] = char(byte);
-    known += vocabulary_.count(letter);
+    const auto found = vocabulary_.find(letter);
+    known += found != vocabulary_.end();
+    letter_ids_[size_t(byte)] = found == vocabulary_.end() ? -1 : found->second;
   }
   if (!byte_level_) byte_of_["\u2581"] = ' ';  // the mark of SentencePiece
   const bool knows_all = known == 256 && (byte_level_ || byte_fallback_);
@@ -73,6 +79,10 @@ void Bpe::read_vocabulary(JsonPart& model) {
 // Merges are texts, "a b", or pairs: both are current.
 void Bpe::read_merges(JsonPart& model) {
   const auto merges = model.get<Json::array_t>("merges");
+  // A character that is no token vanishes, and a whole word may be a token: then all of a word counts.
+  bool may_cut = byte_fallback_ && !byte_level_ && !ignore_merges_;
+  if (may_cut) joins_.resize(kJoins);
+  pairs_.resize(kJoins);
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Json& merge = merges[rank];
     std::vector<std::string> parts;
@@ -88,71 +98,97 @@ void Bpe::read_merges(JsonPart& model) {
     if (parts.size() != 3 || ids.size() != 3)
       refuse_part(model.where(fmt::format("merges/{}", rank)),
                   detail::describe_json(merge) + ", which is no pair of tokens that make a third");
-    merges_.insert_or_assign(key_of(ids[0], ids[1]), Merge{int32_t(rank), ids[2]});
+    pairs_[place_of(ids[0], ids[1])] = true;
+    merges_.insert_or_assign(key_of(ids[0], ids[1]), Merge{uint32_t(rank), ids[2]});
+    // Tokens of bytes stand for parts of characters.
+    for (const std::string& part : parts) may_cut &= part.front() != '<' || !byte_of_.contains(part);
+    if (may_cut) joins_[place_of(last_character(parts[0]), first_character(parts[1]).code)] = true;
   }
+  if (!may_cut) joins_.clear();
 }
 
+// A merge across the place between two characters needs a pair whose parts end and begin with them. Where no
+// pair does, the parts of a word have the tokens that they have alone. Without a pre-tokenizer a word is a
+// whole document.
 void Bpe::encode(std::string_view word, TokenOutput& out) const {
-  const auto found = out.words.find(word);
-  const std::vector<int32_t> tokens = found == out.words.end() ? tokens_of(word) : found->second;
-  out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
-  if (found == out.words.end() && out.words.size() < kMostWords && word.size() <= kMostWordBytes)
-    out.words.emplace(word, tokens);
+  if (joins_.empty()) return encode_piece(word, out);
+  size_t begin = 0;
+  int32_t last = -1;
+  for (size_t at = 0; at < word.size();) {
+    const auto [code, bytes] = first_character(word.substr(at));
+    if (at > begin && !joins_[place_of(last, code)]) {
+      encode_piece(word.substr(begin, at - begin), out);
+      begin = at;
+    }
+    at += bytes;
+    last = code;
+  }
+  encode_piece(word.substr(begin), out);
 }
 
-std::vector<int32_t> Bpe::tokens_of(std::string_view word) const {
-  std::string text;
-  for (const char byte : word) byte_level_ ? text += letters_[uint8_t(byte)] : text += byte;
-  const auto whole = ignore_merges_ ? vocabulary_.find(text) : vocabulary_.end();
-  if (whole != vocabulary_.end()) return {whole->second};
-  std::vector<Symbol> symbols;
-  const auto add = [&](std::string_view token) {
-    const auto found = vocabulary_.find(token);
-    if (found == vocabulary_.end()) return false;
-    const auto position = int32_t(symbols.size());
-    symbols.push_back({found->second, position - 1, position + 1});
-    return true;
-  };
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view character = rest.substr(0, first_character(rest).bytes);
-    rest.remove_prefix(character.size());
-    if (add(character) || !byte_fallback_ || byte_level_) continue;
-    for (const char byte : character) add(letters_[uint8_t(byte)]);
+void Bpe::encode_piece(std::string_view word, TokenOutput& out) const {
+  const auto found = out.words.find(word);
+  if (found != out.words.end()) {
+    out.tokens.insert(out.tokens.end(), found->second.begin(), found->second.end());
+    return;
   }
+  const size_t before = out.tokens.size();
+  append_tokens(word, out);
+  if (out.words.size() < kMostWords && word.size() <= kMostWordBytes)
+    out.words.emplace(word, std::vector<int32_t>(out.tokens.begin() + ptrdiff_t(before), out.tokens.end()));
+}
+
+void Bpe::append_tokens(std::string_view word, TokenOutput& out) const {
+  if (ignore_merges_) {
+    std::string text;
+    for (const char byte : word) byte_level_ ? text += letters_[uint8_t(byte)] : text += byte;
+    const auto whole = vocabulary_.find(text);
+    if (whole != vocabulary_.end()) return out.tokens.push_back(whole->second);
+  }
+  std::vector<Symbol> symbols;
+  const auto add = [&](int32_t id) {
+    const auto position = int32_t(symbols.size());
+    if (id >= 0) symbols.push_back({id, position - 1, position + 1});
+  };
+  for (std::string_view rest = word; !rest.empty();) {
+    const std::string_view character = rest.substr(0, byte_level_ ? 1 : first_character(rest).bytes);
+    rest.remove_prefix(character.size());
+    const auto found = byte_level_ ? vocabulary_.end() : vocabulary_.find(character);
+    if (found != vocabulary_.end())
+      add(found->second);
+    else if (byte_level_ || byte_fallback_)
+      for (const char byte : character) add(letter_ids_[uint8_t(byte)]);
+  }
+  if (symbols.empty()) return;
   merge(symbols);
-  std::vector<int32_t> tokens;
-  for (const Symbol& symbol : symbols)
-    if (!symbol.merged) tokens.push_back(symbol.id);
-  return tokens;
+  for (int32_t i = 0; i >= 0; i = symbols[size_t(i)].next) out.tokens.push_back(symbols[size_t(i)].id);
 }
 
 void Bpe::merge(std::vector<Symbol>& symbols) const {
-  if (symbols.empty()) return;
   symbols.back().next = -1;
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
-  const auto merge_at = [&](int32_t position) {
-    const int32_t next = position < 0 ? -1 : symbols[size_t(position)].next;
-    if (next < 0) return merges_.end();
-    return merges_.find(key_of(symbols[size_t(position)].id, symbols[size_t(next)].id));
-  };
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue;  // rank << 32 | position
   const auto consider = [&](int32_t position) {
-    const auto found = merge_at(position);
-    if (found != merges_.end()) candidates.push({found->second.rank, position, found->second.id});
+    Symbol& left = symbols[size_t(position)];
+    const int32_t right = left.next < 0 ? -1 : symbols[size_t(left.next)].id;
+    const bool may = right >= 0 && pairs_[place_of(left.id, right)];
+    const auto found = may ? merges_.find(key_of(left.id, right)) : merges_.end();
+    left.merge = found == merges_.end() ? Merge() : found->second;
+    if (found != merges_.end()) queue.push(uint64_t(left.merge.rank) << 32 | uint64_t(position));
   };
   for (int32_t i = 0; i < int32_t(symbols.size()); ++i) consider(i);
-  while (!candidates.empty()) {
-    const Candidate best = candidates.top();
-    candidates.pop();
-    Symbol& left = symbols[size_t(best.position)];
-    const auto still = left.merged ? merges_.end() : merge_at(best.position);
-    if (still == merges_.end() || still->second.id != best.id) continue;
+  while (!queue.empty()) {
+    const uint64_t best = queue.top();
+    queue.pop();
+    const auto position = int32_t(uint32_t(best));
+    Symbol& left = symbols[size_t(position)];
+    if (left.merge.rank != best >> 32) continue;  // one of the two has been merged since
     Symbol& right = symbols[size_t(left.next)];
-    left.id = best.id;
+    left.id = left.merge.id;
     left.next = right.next;
-    right.merged = true;
-    if (left.next >= 0) symbols[size_t(left.next)].previous = best.position;
-    consider(left.previous);
-    consider(best.position);
+    right.merge = {};
+    if (left.next >= 0) symbols[size_t(left.next)].previous = position;
+    if (left.previous >= 0) consider(left.previous);
+    consider(position);
   }
 }
 

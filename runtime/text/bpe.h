@@ -46,18 +46,24 @@ class Bpe {
  private:
   struct Symbol;
   struct Merge {
-    int32_t rank = 0, id = 0;
+    uint32_t rank = ~0U;  // after all others
+    int32_t id = -1;
   };
   void read_vocabulary(JsonPart& model);
   void read_merges(JsonPart& model);
-  std::vector<int32_t> tokens_of(std::string_view word) const;
+  void encode_piece(std::string_view word, TokenOutput& out) const;
+  void append_tokens(std::string_view word, TokenOutput& out) const;
   void merge(std::vector<Symbol>& symbols) const;
 
   bool byte_level_, byte_fallback_, ignore_merges_;
   TextMap<int32_t> vocabulary_;
   std::unordered_map<uint64_t, Merge> merges_;  // by the ids of both
-  std::array<std::string, 256> letters_;        // of bytes: one character, or a token such as <0x0A>
-  TextMap<char> byte_of_;                       // by letter
+  // By a hash of two characters, or of two ids: whether some merge joins them. The first is empty if words
+  // must not be cut; the second spares most of the searches among the merges.
+  std::vector<bool> joins_, pairs_;
+  std::array<std::string, 256> letters_;  // of bytes: one character, or a token such as <0x0A>
+  std::array<int32_t, 256> letter_ids_;   // -1: not in the vocabulary
+  TextMap<char> byte_of_;                 // by letter
 };
 
 }  // namespace mpt::runtime
