@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <unordered_map>
 
+#include "base/text.h"
 #include "runtime/text/tokenizer_json.h"
 
 namespace mpt::runtime {
@@ -31,7 +33,36 @@ std::string pcre_message(int code) {
   refuse_part(where, fmt::format("a regular expression with, from byte {}: {}", at, found));
 }
 
-std::string composed(const std::string& text) {
+// Of characters that the package and the libraries here read differently, since each knows another version of
+// Unicode: one of as many bytes that expressions see in its place, or nothing if only NFC differs.
+std::unordered_map<int32_t, std::string_view> characters_that_differ() {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+#include "generated/CharactersThatDiffer.inc"
+  };
+  std::unordered_map<int32_t, std::string_view> likes;
+  for (const auto& [like, codes] : kRows)
+    for (const std::string& range : split_at(codes, ' ')) {
+      size_t end = 0;
+      const int32_t first = std::stoi(range, &end, 16);
+      const int32_t last = end < range.size() ? std::stoi(range.substr(end + 1), nullptr, 16) : first;
+      for (int32_t code = first; code <= last; ++code) likes[code] = like;
+    }
+  return likes;
+}
+
+// Calls f(place, bytes, like) for each of them in the text.
+template <class F>
+void for_each_that_differs(std::string_view text, F&& f) {
+  static const auto likes = characters_that_differ();
+  for (size_t at = 0, length = 1; at < text.size(); at += length, length = 1) {
+    if (uint8_t(text[at]) < 0x80) continue;
+    const auto [code, bytes] = first_character(text.substr(at));
+    length = bytes;
+    if (const auto found = likes.find(code); found != likes.end()) f(at, bytes, found->second);
+  }
+}
+
+std::string composed(std::string_view text) {
   utf8proc_uint8_t* made = nullptr;
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   const auto length = utf8proc_map(bytes, utf8proc_ssize_t(text.size()), &made,
@@ -41,16 +72,18 @@ std::string composed(const std::string& text) {
   return {reinterpret_cast<const char*>(made), size_t(length)};
 }
 
-// The canonical composition. Text of ASCII alone is one.
+// The canonical composition. Text of ASCII alone is one. For the package a character that its tables lack
+// joins with no other, so text is cut there; also at U+11A7, which utf8proc 2.8 drops after a syllable of
+// Hangul.
 std::string nfc(const std::string& text) {
-  // utf8proc 2.8 drops U+11A7 after a syllable of Hangul. No character joins with it, so text is cut there.
-  constexpr std::string_view kDropped = "\xe1\x86\xa7";
   if (std::all_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 0x80; })) return text;
   std::string out;
-  size_t at = 0;
-  for (size_t end; (end = text.find(kDropped, at)) != std::string::npos; at = end + kDropped.size())
-    out.append(composed(text.substr(at, end - at))).append(kDropped);
-  return out.append(composed(text.substr(at)));
+  size_t begin = 0;
+  for_each_that_differs(text, [&](size_t at, size_t bytes, std::string_view) {
+    out.append(composed(std::string_view(text).substr(begin, at - begin))).append(text, at, bytes);
+    begin = at + bytes;
+  });
+  return out.append(composed(std::string_view(text).substr(begin)));
 }
 
 }  // namespace
@@ -92,6 +125,14 @@ std::optional<Regex::Match> Regex::find(std::string_view text, size_t from) cons
   return Match{at[0], at[1]};
 }
 
+std::string as_expressions_see(std::string_view text) {
+  std::string seen(text);
+  for_each_that_differs(text, [&](size_t at, size_t, std::string_view like) {
+    std::copy(like.begin(), like.end(), seen.begin() + ptrdiff_t(at));
+  });
+  return seen;
+}
+
 std::string with_marks(std::string_view text, const std::string& mark) {
   std::string out;
   for (const char c : text) c == ' ' ? out += mark : out += c;
@@ -128,7 +169,9 @@ PreTokenizer read_pre_tokenizer(JsonPart& part) {
     made.split = Regex(pattern.get<std::string>("Regex", " "), pattern.where("Regex"));
     pattern.finish();
   } else if (type == "Digits") {
-    made.split = Regex(part.get<bool>("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)");
+    // Digits of Unicode 17, too: they are none in expressions.
+    const std::string digit = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
+    made.split = Regex(part.get<bool>("individual_digits", false) ? digit : digit + "+");
   } else if (type == "ByteLevel") {
     made.byte_level = true;
     part.value("trim_offsets");  // concerns places in the text, which a corpus has not
