@@ -37,7 +37,9 @@ std::string verdict(const Plan& plan, const reports::RunResult& result, const Pa
 std::string files_written(const RunFacts& facts) {
   std::string text;
   const auto add = [&](const std::string& path, const char* what) {
-    if (!path.empty()) text += fmt::format("wrote {} ({})\n", path, what);
+    const std::string* lacks = find_value(facts.lost, path);
+    if (!path.empty())
+      text += lacks ? fmt::format("not whole: {}\n", *lacks) : fmt::format("wrote {} ({})\n", path, what);
   };
   add(facts.saved.string(), "checkpoint");
   add(facts.log, "a line per step");

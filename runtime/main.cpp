@@ -41,7 +41,8 @@ std::filesystem::path saved_checkpoint(const runtime::RunOptions& o, const repor
   return is_there(path) ? path : std::filesystem::path();
 }
 
-void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports::RunResult& result) {
+void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports::RunResult& result,
+                   const std::map<std::filesystem::path, std::string>& lost) {
   const StepProgram program = program_of(plan);
   const std::optional<Timeline> predicted = stored_timeline(plan);
   if (!o.trace.empty()) {
@@ -54,6 +55,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (o.quiet) return;
   runtime::RunFacts facts{o.plan, o.log, o.tensorboard, o.metrics, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
+  facts.lost = lost;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // the run's other processes do not count
   print_while_read([&] { fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout))); });
@@ -220,7 +222,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
   catch_signals(o.max_restarts > 0 ? RepeatedSignal::ignored : RepeatedSignal::ends);
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
-  std::string lost;
+  std::map<std::filesystem::path, std::string> lost;
   {
     files_of_program().check();  // before the log is opened
     runtime::StepMonitor monitor(plan,
@@ -229,26 +231,24 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
     const auto read_gpu = [&](const auto& bus_id, auto& record) {
       if (gpus) gpus->read(bus_id, record);
     };
-    const auto say = [&](const std::string& text) {
-      if (!o.quiet) print_while_read([&] { fmt::print("{}{}\n", isatty(1) == 1 ? "\r\033[K" : "", text); });
-    };
+    const auto say = [&](const std::string& text) { monitor.say(text); };
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
          backend, end_at_once, o.transport, say,
          [&](const auto& saved, int64_t step) { say_sample(o, saved, step, say); }, read_gpu},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
-    lost = monitor.failure();
+    lost = monitor.failures();
   }
   attempt.has_trained = true;
   if (result.stopped) tell_stop(o, done, result);
-  if (!result.steps.empty()) write_outputs(o, plan, result);
+  if (!result.steps.empty()) write_outputs(o, plan, result, lost);
   if (result.steps.empty() && !result.stopped && !o.quiet)
     fmt::print(
         "nothing to do: the checkpoint is at step {}, and --steps is {}; ask for more steps to go on\n", done,
         o.train.steps);
   if (result.stopped) return kExitInterrupted;
-  if (!lost.empty()) throw RunError(lost);
+  if (!lost.empty()) throw RunError(lost.begin()->second);
   return kExitOk;
 }
 

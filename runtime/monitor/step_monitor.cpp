@@ -25,7 +25,10 @@ constexpr size_t kRecentSteps = 20;  // whose median says how long the rest take
 
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
-  if (!options.tensorboard.empty()) curves_ = open_event_file(options.tensorboard, options.done + 1);
+  if (!options.tensorboard.empty()) {
+    curves_ = open_event_file(options.tensorboard);
+    add(*curves_, start_events(options.done + 1));
+  }
   if (options.log.empty()) return;
   log_ = std::make_unique<LogFile>(options.log, options.done > 0, "--log " + options.log.string());
   const Json header{{"format", "mpt-run-log"},
@@ -46,9 +49,20 @@ StepMonitor::~StepMonitor() {
   }
 }
 
-std::string StepMonitor::failure() const {
-  const std::string log = log_ ? log_->failure() : "", curves = curves_ ? curves_->failure() : "";
-  return !log.empty() ? log : !curves.empty() ? curves : metrics_failure_;
+std::map<std::filesystem::path, std::string> StepMonitor::failures() const {
+  std::map<std::filesystem::path, std::string> all{{options_.metrics, metrics_failure_}};
+  if (log_) all[options_.log] = log_->failure();
+  if (curves_) all[options_.tensorboard] = curves_->failure();
+  std::erase_if(all, [](const auto& one) { return one.second.empty(); });
+  return all;
+}
+
+void StepMonitor::say(const std::string& text) {
+  if (options_.quiet) return;
+  const std::lock_guard lock(printing_);
+  if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
+  print_while_read([&] { fmt::print("{}{}\n", terminal_ ? "\r\033[K" : "", text); });
+  drawn_lines_ = 0;  // the next table is drawn below
 }
 
 // A full disk must not end the training.
@@ -162,6 +176,7 @@ void StepMonitor::on_step(const reports::StepRecord& r) {
   if (!options_.metrics.empty()) write_metrics(r);
   if (options_.quiet) return;
   try {
+    const std::lock_guard lock(printing_);
     if (print_while_read([&] { print(r); })) return;
     warn("mpt-run: nobody reads stdout any more; training goes on");
   } catch (const std::system_error& error) {  // run_program() turns it into a failure

@@ -5,7 +5,9 @@
 // object per step in a file.
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/plan.h"
@@ -49,8 +51,10 @@ class StepMonitor {
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
-  /// What could not be written to the log, the curves or the metrics; empty if all was.
-  std::string failure() const;
+  /// Prints a text between the lines of steps. Another thread may call it.
+  void say(const std::string& text);
+  /// Why the log, the curves or the metrics lack something, by their path in the options; empty if none does.
+  std::map<std::filesystem::path, std::string> failures() const;
 
  private:
   std::string line(const reports::StepRecord& record) const;
@@ -65,6 +69,7 @@ class StepMonitor {
   static void add(LogFile& file, const std::string& record);
 
   MonitorOptions options_;
+  std::mutex printing_;
   bool terminal_;
   std::vector<std::string> hosts_;           // of the ranks
   std::vector<reports::RankRecord> before_;  // of the step drawn last

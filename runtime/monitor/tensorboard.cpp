@@ -61,18 +61,20 @@ constexpr std::pair<const char*, const char*> kStepCurves[] = {
 
 }  // namespace
 
-std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder, int64_t first_step) {
+std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder) {
   const std::string option = "--tensorboard " + folder.string();
   std::error_code failed;
   if (std::filesystem::create_directories(folder, failed); failed)
     refuse_input(option, failed.message(), "a folder, or a path where one can be made");
   const int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1);
   const auto name = fmt::format("events.out.tfevents.{}.mpt-run.{}", now, ::getpid());
-  auto file = std::make_unique<LogFile>(folder / name, true, option);
+  return std::make_unique<LogFile>(folder / name, true, option);
+}
+
+std::string start_events(int64_t first_step) {
   constexpr int kFileVersion = 3, kSessionLog = 7;
-  file->add(record(0, kFileVersion, "brain.Event:2") +
-            record(first_step, kSessionLog, field(1, WireType::varint, varint(1))));  // status: START
-  return file;
+  return record(0, kFileVersion, "brain.Event:2") +
+         record(first_step, kSessionLog, field(1, WireType::varint, varint(1)));  // status: START
 }
 
 std::string event_of(const reports::StepRecord& r) {

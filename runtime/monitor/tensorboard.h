@@ -11,9 +11,11 @@
 
 namespace mpt::runtime {
 
-/// A new event file in the folder, which is made if it is missing. It begins with a start at `first_step`:
-/// TensorBoard leaves out the points that earlier runs in the folder have from there on. Throws UserError.
-std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder, int64_t first_step);
+/// A new event file in the folder, which is made if it is missing. Throws UserError.
+std::unique_ptr<LogFile> open_event_file(const std::filesystem::path& folder);
+/// The first records of a file, a start at `first_step`: TensorBoard leaves out the points that earlier runs
+/// in the folder have from there on.
+std::string start_events(int64_t first_step);
 /// The record of a step's figures at this moment.
 std::string event_of(const reports::StepRecord& step);
 

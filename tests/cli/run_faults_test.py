@@ -94,6 +94,11 @@ def full_disks(folder, plan):
             expect("full stdout", run(*train, "--checkpoints", f"{saved}-stdout", "--max-restarts", restarts, stdout=full), 1,
                    "stdout cannot be written", "No space left on device", absent=["restart", "internal error"])
         expect_equal("saved", os.listdir(f"{saved}-stdout"), ["step-00000012"])
+    curves, figures = f"{folder}/full-curves", f"{folder}/full.prom"
+    command = [f"{PROGRAMS}/mpt-run", *map(str, train), "--tensorboard", curves, "--metrics-file", figures]
+    done = subprocess.run(["bash", "-c", 'ulimit -f 0; exec "$@"', "-", *command], capture_output=True, text=True, timeout=100)
+    expect("full curves", done, 1, "step 12/12", "lacks 13 records", "training goes on", f"not whole: {curves}", absent=[f"wrote {curves}", f"wrote {figures}"])
+    expect_equal("full curves and figures, each told once", done.stderr.count("training goes on"), 2)
     with open("/dev/full", "w") as full:
         expect("full stdout, inspect", run("inspect", saved, "--json", stdout=full), 1, "stdout cannot be written", "No space left on device")
 
@@ -398,6 +403,8 @@ def options(folder, plan):
     """What an option cannot be is told in plain words."""
     train = (plan, "--data", write_text(f"{folder}/options.txt"), "--steps", 2)
     expect("twice", run(*train, "--lr", 1, "--lr", 2), 2, "--lr: given 2 times; expected one value", absent=["At Most"])
+    watched = run(*train, "--watch", "--checkpoints", f"{folder}/watched", "--sample", "a line")
+    expect("a sample below the watched ranks", watched, 0, "memory", ": a line")
     expect("two of a kind", run(*train, "--quiet", "--watch"), 2, "--quiet: given with --watch; expected one of the two", absent=["excludes"])
     expect("a rate that rises", run(*train, "--lr", 1e-4, "--min-lr", 1e-3), 2, "--min-lr: 0.001; expected at most --lr, which is 0.0001")
     log = f"{folder}/rates.jsonl"

@@ -28,6 +28,11 @@ TEST(LastScreen, HasOneErrorWhatWasWrittenAndWhatToType) {
         "mpt-run export runs/a exported"})
     EXPECT_TRUE(holds(text, part)) << part << "\n" << text;
   EXPECT_FALSE(holds(text, "--resume auto"));
+  facts.lost = {{"curves", "curves/events lacks 2 records"}, {"run.prom", "run.prom: no space"}};
+  const std::string full = last_screen(s.plan, s.result, facts, Palette());
+  EXPECT_FALSE(holds(full, "wrote curves") || holds(full, "wrote run.prom")) << full;
+  EXPECT_TRUE(holds(full, "curves/events lacks 2 records") && holds(full, "run.prom: no space")) << full;
+  EXPECT_TRUE(holds(full, "wrote run.html (report)")) << full;
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 40);
   s.result.stopped = true;
   EXPECT_TRUE(holds(last_screen(s.plan, s.result, facts, Palette()), "--resume auto"));

@@ -34,6 +34,8 @@ std::vector<Json> rows_of(const std::string& file) {
   return rows;
 }
 
+using Failures = std::map<std::filesystem::path, std::string>;
+
 TEST(StepMonitor, WritesARowPerStepAndContinuesALog) {
   const Plan plan = test::make_plan({test::little_gpt()});
   MonitorOptions options;
@@ -74,10 +76,31 @@ TEST(StepMonitor, AFullDiskIsToldAndDoesNotEndTheRun) {
   options.quiet = true;
   StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
   monitor.on_step(record(1, 5.0));
-  EXPECT_EQ(monitor.failure(),
-            "/dev/full lacks 2 records, which could not be written (No space left on device)");
+  EXPECT_EQ(monitor.failures(),
+            (Failures{{"/dev/full",
+                       "/dev/full lacks 2 records, which could not be written (No space left on device)"}}));
   options.log = testing::TempDir() + "/monitor.jsonl";
-  EXPECT_EQ(StepMonitor(test::make_plan({test::little_gpt()}), options).failure(), "");
+  EXPECT_EQ(StepMonitor(test::make_plan({test::little_gpt()}), options).failures(), Failures());
+}
+
+// The very first record of an event file, too.
+TEST(StepMonitor, CurvesOnAFullDiskAreToldFromTheirFirstRecordOn) {
+  MonitorOptions options;
+  options.tensorboard = testing::TempDir() + "/full_curves";
+  options.quiet = true;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
+  monitor.on_step(record(1, 5.0));
+  monitor.on_step(record(2, 5.0));
+  setrlimit(RLIMIT_FSIZE, &before);
+  const Failures failures = monitor.failures();
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures.begin()->first, options.tensorboard);
+  EXPECT_NE(failures.begin()->second.find("lacks 3 records"), std::string::npos) << failures.begin()->second;
 }
 
 // Files may not grow beyond a limit, as on a full disk.

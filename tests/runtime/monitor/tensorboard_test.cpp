@@ -134,7 +134,7 @@ TEST(TensorBoard, AStepIsOneEventWithItsFigures) {
 TEST(TensorBoard, AFileStartsAtTheFirstStepOfItsRun) {
   const std::filesystem::path folder = testing::TempDir() + "/curves/of/a run";
   std::filesystem::remove_all(folder);
-  open_event_file(folder, 41);
+  open_event_file(folder)->add(start_events(41));
   const std::filesystem::directory_iterator made(folder);
   EXPECT_EQ(made->path().filename().string().rfind("events.out.tfevents.", 0), 0u);
   std::stringstream bytes;
@@ -148,7 +148,7 @@ TEST(TensorBoard, AFileStartsAtTheFirstStepOfItsRun) {
 }
 
 TEST(TensorBoard, AFolderThatCannotBeIsAUserError) {
-  EXPECT_THROW(open_event_file("/dev/null/curves", 1), UserError);
+  EXPECT_THROW(open_event_file("/dev/null/curves"), UserError);
 }
 
 }  // namespace
