@@ -4,6 +4,7 @@
 #include "base/command_line.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/ranges.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 
@@ -61,7 +62,7 @@ int inspect(int argc, char** argv) {
 }
 
 int export_weights(int argc, char** argv) {
-  std::string path, folder, like, type = "fp32";
+  std::string path, folder, like, type;
   double shard_gib = 5.0;
   const std::map<std::string, DataType> types{
       {"fp32", DataType::float32}, {"bf16", DataType::bfloat16}, {"fp16", DataType::float16}};
@@ -70,12 +71,20 @@ int export_weights(int argc, char** argv) {
 #include "generated/ExportWeightsOptions.inc"
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
-  const auto files =
-      export_hugging_face(*checkpoint, checkpoint->info().model, folder,
-                          {types.at(type), int64_t(shard_gib * double(int64_t{1} << 30)), like});
+  HuggingFaceExport options{copy_of(types, type), int64_t(shard_gib * double(int64_t{1} << 30)), like};
+  if (like.empty()) {
+    options.like = checkpoint->info().like;
+    options.tokenizer = checkpoint->info().tokenizer;
+    if (options.like.empty()) options.like = options.tokenizer.parent_path();
+    for (const auto& used : {options.like, options.tokenizer})
+      if (!used.empty() && !is_there(used))
+        warn(fmt::format("note: {}, which the run used, is gone; --like names a folder with a tokenizer",
+                         used.string()));
+  }
+  const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder, options);
   for (const auto& file : files) fmt::print("wrote {}\n", file.string());
   fmt::print("{} at step {}", checkpoint->info().model.name, checkpoint->info().step);
-  if (like.empty())
+  if (!is_there(std::filesystem::path(folder) / "tokenizer.json"))
     fmt::print(
         ", without a tokenizer (--like adds one): tokens are numbers to mpt-run. If it was trained on text "
         "files, a token is a byte.");

@@ -280,9 +280,14 @@ int run(int argc, char** argv) {
     o.log = o.tensorboard = o.metrics = o.trace = o.report = "";
   }
   end_on_signals(kEarlyEnd);
+  if (!o.init.empty() && is_there(std::filesystem::path(o.init) / "config.json"))
+    o.train.like = std::filesystem::absolute(o.init);
+  if (!o.tokenizer.empty()) o.train.tokenizer = std::filesystem::absolute(o.tokenizer);
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
-  if (!o.sample.empty()) runtime::check_sample({.prompt = o.sample, .tokenizer = o.tokenizer}, plan.model);
+  if (!o.sample.empty() || !o.tokenizer.empty())
+    runtime::check_sample({.prompt = o.sample.empty() ? "." : o.sample, .tokenizer = o.tokenizer},
+                          plan.model);
   // Held over all attempts. The processes of a launched run count as one run.
   std::optional<runtime::FolderLock> lock;
   if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))

@@ -32,14 +32,15 @@ int tokenize(int argc, char** argv);
 
 /// Text that a checkpoint's model writes after `prompt`.
 struct SampleOptions {
-  std::string checkpoint{}, prompt{}, tokenizer{};  // tokenizer: a tokenizer.json; empty: a token is a byte
+  // tokenizer: a tokenizer.json; empty: the run's, else a token is a byte.
+  std::string checkpoint{}, prompt{}, tokenizer{};
   int64_t tokens = 100, top_k = 50, seed = 1;
   double temperature = 0.8, most_s = 1e9;  // most_s: no token begins after this time
 };
 /// Throws UserError if `model` has no such tokens, or no position after the prompt.
 void check_sample(const SampleOptions& options, const ModelSpec& model);
 /// Prompt and text. Throws as check_sample(), and if the checkpoint cannot be read.
-std::string sample_text(const SampleOptions& options);
+std::string sample_text(SampleOptions options);
 /// mpt-run sample CHECKPOINT --prompt TEXT: prints it.
 int sample(int argc, char** argv);
 

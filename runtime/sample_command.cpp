@@ -95,8 +95,10 @@ void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::
 
 void check_sample(const SampleOptions& o, const ModelSpec& model) { tokens_of(o, tokenizer_of(o), model); }
 
-std::string sample_text(const SampleOptions& o) {
+std::string sample_text(SampleOptions o) {
   const auto checkpoint = open_for_reading(o.checkpoint);
+  if (o.tokenizer.empty() && is_there(checkpoint->info().tokenizer))
+    o.tokenizer = checkpoint->info().tokenizer;
   const auto tokenizer = tokenizer_of(o);
   std::vector<int32_t> tokens = tokens_of(o, tokenizer, checkpoint->info().model);
   continue_tokens(*checkpoint, o, tokens);

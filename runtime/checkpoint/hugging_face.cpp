@@ -69,7 +69,7 @@ std::vector<std::vector<TensorParts>> shards_of(const ModelSpec& model, const Hu
       shards.back().back().push_back(tensor);
       continue;
     }
-    const int64_t own = tensor.count() * size_of(options.type);
+    const int64_t own = tensor.count() * size_of(*options.type);
     if (bytes > 0 && bytes + own > options.shard_bytes) {
       shards.emplace_back();
       bytes = 0;
@@ -146,12 +146,18 @@ constexpr const char* kFilesBeside[] = {
 };
 
 // The model's config.json, with what no ModelSpec holds.
-std::string config_of(const ModelSpec& model, const HuggingFaceExport& options) {
+std::string config_of(const ModelSpec& model, HuggingFaceExport& options) {
   Json config = Json::parse(models::hugging_face_config(model));
-  config["dtype"] = enum_name(options.type);
-  const Json other = options.like.empty() ? Json() : load_json(options.like / "config.json");
+  const std::filesystem::path file = options.like / "config.json";
+  const Json other = !options.like.empty() && is_there(file) ? load_json(file) : Json::object();
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (!options.type && other.contains(key) && other[key].is_string())
+      options.type = enum_value<DataType>(other[key].get<std::string>());
+  if (!options.type || options.type == DataType::float64) options.type = DataType::float32;
+  config["dtype"] = enum_name(*options.type);
+  // Without a number transformers takes the usual one of the type, which is another token here.
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (other.contains(key)) config[key] = other[key];
+    if (other.contains(key) || !options.tokenizer.empty()) config[key] = other.value(key, Json());
   return config.dump(2) + "\n";
 }
 
@@ -248,18 +254,20 @@ void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, doub
 
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,
-                                                       const HuggingFaceExport& options) {
+                                                       HuggingFaceExport options) {
   const std::string config = config_of(model, options);
   const auto shards = shards_of(model, options);
   make_empty_folder(folder);
   Parts parts;
   for (size_t s = 0; s < shards.size(); ++s)
-    write_shard(parts.add(folder / shard_name(s, shards.size())), shards[s], source, options.type);
-  if (shards.size() > 1) write_file_atomically(parts.add(folder / kIndex), index_of(shards, options.type));
+    write_shard(parts.add(folder / shard_name(s, shards.size())), shards[s], source, *options.type);
+  if (shards.size() > 1) write_file_atomically(parts.add(folder / kIndex), index_of(shards, *options.type));
+  for (const std::string name : kFilesBeside) {
+    const bool own = name == "tokenizer.json" && !options.tokenizer.empty();
+    const std::filesystem::path from = own ? options.tokenizer : options.like / name;
+    if (from != name && is_there(from)) write_file_atomically(parts.add(folder / name), read_file(from));
+  }
   write_file_atomically(parts.add(folder / "config.json"), config);
-  for (const char* name : kFilesBeside)
-    if (!options.like.empty() && is_there(options.like / name))
-      write_file_atomically(parts.add(folder / name), read_file(options.like / name));
   return parts.give_names();
 }
 

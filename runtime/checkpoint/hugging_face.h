@@ -54,17 +54,18 @@ class HuggingFaceWeights final : public TensorSource {
 };
 
 struct HuggingFaceExport {
-  DataType type = DataType::float32;
+  std::optional<DataType> type{};          // none: that of `like`, else float32
   int64_t shard_bytes = int64_t{5} << 30;  // transformers' own limit of a file
   // A Hugging Face folder. The export gets its tokenizer, generation_config.json and numbers of special
   // tokens. Empty: none.
   std::filesystem::path like{};
+  std::filesystem::path tokenizer{};  // a tokenizer.json in the place of that one
 };
 
 /// Writes the weights of `model` from `source` into a new `folder`. Throws UserError if the folder holds
 /// weights already, RunError if it cannot be written. Returns the files written.
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,
-                                                       const HuggingFaceExport& options);
+                                                       HuggingFaceExport options);
 
 }  // namespace mpt::runtime

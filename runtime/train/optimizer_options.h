@@ -24,10 +24,11 @@ struct TrainOptions {
   int64_t loss_scale_window = 1000;   // (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2)
   int64_t evaluate_every = 0;         // steps between passes over validation data; 0: none
   int64_t evaluation_steps = 8;
-  std::string checkpoints;   // folder; empty: none are written
-  int64_t save_every = 0;    // 0: at the end only
-  int64_t sample_every = 0;  // steps between checkpoints for RunInputs::on_saved alone; 0: none
-  int64_t keep = 2;          // newest checkpoints that stay
+  std::string checkpoints;      // folder; empty: none are written
+  int64_t save_every = 0;       // 0: at the end only
+  int64_t sample_every = 0;     // steps between checkpoints for RunInputs::on_saved alone; 0: none
+  int64_t keep = 2;             // newest checkpoints that stay
+  std::string like, tokenizer;  // a Hugging Face folder and a file, which checkpoints name for exports
   std::chrono::milliseconds timeout{300'000};
 };
 

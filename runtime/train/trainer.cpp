@@ -342,6 +342,9 @@ class Run {
     info.data_digest = inputs_.data->digest();
     info.seed = int64_t(options_.seed);
     info.layout = layout_name(plan_.layout);
+    const CheckpointInfo before = inputs_.resume ? inputs_.resume->info() : CheckpointInfo();
+    info.like = options_.like.empty() ? before.like : options_.like;
+    info.tokenizer = options_.tokenizer.empty() ? before.tokenizer : options_.tokenizer;
     info.model = plan_.model;
     saver_->add(rank, info, worker.snapshot(), kept);
   }

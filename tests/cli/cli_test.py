@@ -957,7 +957,7 @@ def checkpoints(folder, text, plan):
         FAILURES.append(f"run: samples between checkpoints left {os.listdir(f'{folder}/sampled')} behind, and printed\n{sampled.stdout}")
     expect("run, how often no sample is printed", run(*train, "--steps", 6, "--resume", "auto", "--sample-every", 2), 2, "--sample-every", "--sample")
     expect("run, a sample without checkpoints", run("mpt-run", plan, "--data", text, "--steps", 1, "--sample", "a"), 2, "--sample", "--checkpoints FOLDER")
-    expect("run, a tokenizer without a sample", run(*train, "--steps", 6, "--resume", "auto", "--tokenizer", "t.json"), 2, "--tokenizer", "--sample")
+    expect("run, a tokenizer that is none", run(*train, "--steps", 6, "--resume", "auto", "--tokenizer", "t.json"), 2, "t.json")
     expect("run, a sample that is too long", run(*train, "--steps", 6, "--resume", "auto", "--sample", "a" * 32), 2, "--prompt: 32 tokens")
     expect("run, resume auto", run(*train, "--steps", 6, "--resume", "auto", "--validation-share", 0.1, "--log", log), 0,
            "step-00000004 after step 4", "step 6/6")
@@ -985,6 +985,7 @@ def checkpoints(folder, text, plan):
     config = json.load(open(f"{folder}/like/config.json"))
     if [config.get(key) for key in ("bos_token_id", "eos_token_id", "dtype")] != [1, [2, 3], "bfloat16"] or 9 in config.values():
         FAILURES.append(f"export, like another: {config}")
+    kept_for_exports(folder, text, saved)
     expect("export, again", run("mpt-run", "export", saved, f"{folder}/exported"), 2, "is there already")
     expect("plan, of an export", run("mpt-plan", "--model", f"{folder}/exported/config.json", "--cluster", "this-machine:2",
                                      "--global-batch", 4, "--seq", 32, "-o", f"{folder}/exported.json"), 0)
@@ -994,6 +995,32 @@ def checkpoints(folder, text, plan):
     os.truncate(rank, os.path.getsize(rank) - 1)
     expect("run, damaged checkpoint", run(*train, "--steps", 8, "--resume", "auto"), 0, "passed over", "step-00000006 after step 6")
     expect("inspect, damaged", run("mpt-run", "inspect", os.path.dirname(rank)), 2, "rank-00000.safetensors", "the checkpoint is damaged")
+
+
+def kept_for_exports(folder, text, saved):
+    """A run that began with a Hugging Face folder, or knows its tokenizer, exports both without --like; so do runs that resume it."""
+    def exported(name, *options):
+        expect(f"export of {name}", run("mpt-run", "export", f"{folder}/{name}", f"{folder}/{name}-exported", *options), 0, "tokenizer.json")
+        return json.load(open(f"{folder}/{name}-exported/config.json")), sorted(os.listdir(f"{folder}/{name}-exported"))
+
+    expect("plan, of an export with tokens", run("mpt-plan", "--model", f"{folder}/like/config.json", "--cluster", "this-machine:2", "--global-batch", 4, "--seq", 32,
+                                                 "-o", f"{folder}/tuned.json"), 0)
+    tuning = ("mpt-run", f"{folder}/tuned.json", "--data", text, "--checkpoints", f"{folder}/tuned")
+    expect("run, init with tokens", run(*tuning, "--steps", 1, "--init", f"{folder}/like"), 0, "starting with the weights of")
+    expect("run, resumed without init", run(*tuning, "--steps", 2, "--resume", "auto"), 0, "step 2/2")
+    config, files = exported("tuned")
+    if [config.get(key) for key in ("bos_token_id", "eos_token_id", "dtype")] != [1, [2, 3], "bfloat16"] or "generation_config.json" not in files:
+        FAILURES.append(f"export, of a run with --init: {config}, {files}")
+    tokenizer = little_tokenizer(folder, 256)
+    expect("run, with a tokenizer", run("mpt-run", f"{folder}/tuned.json", "--data", text, "--checkpoints", f"{folder}/told", "--steps", 1, "--tokenizer", tokenizer), 0)
+    config, files = exported("told", "--type", "fp16")
+    if config["eos_token_id"] is not None or config["dtype"] != "float16" or open(tokenizer).read() != open(f"{folder}/told-exported/tokenizer.json").read():
+        FAILURES.append(f"export, of a run with --tokenizer: {config}, {files}")
+    with_default, named = (run("mpt-run", "sample", f"{folder}/told", "--prompt", "a", *more) for more in ((), ("--tokenizer", tokenizer)))
+    if with_default.stdout != named.stdout or with_default.returncode != 0:
+        FAILURES.append(f"sample: not by the tokenizer of the run: {with_default} {named}")
+    os.remove(tokenizer)
+    expect("export, a tokenizer that is gone", run("mpt-run", "export", f"{folder}/told", f"{folder}/gone"), 0, "which the run used, is gone", "without a tokenizer")
 
 
 def wrong_training(folder, text, plan):
