@@ -39,11 +39,12 @@ bool is_hidden(int32_t code) {
                      [&](const auto& range) { return code >= range.first && code <= range.second; });
 }
 
-std::string escaped(std::string_view text, bool keeps_line_feeds) {
+std::string escaped(std::string_view text, bool keeps_lines) {
   std::string out;
   while (!text.empty()) {
+    if (keeps_lines && text.starts_with("\r\n")) text.remove_prefix(1);
     const auto [code, bytes] = first_character(text);
-    if (!is_hidden(code) || (keeps_line_feeds && code == '\n'))
+    if (!is_hidden(code) || (keeps_lines && (code == '\n' || code == '\t')))
       out += text.substr(0, bytes);
     else if (code > 0xff)
       out += fmt::format("\\u{:04x}", code);

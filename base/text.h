@@ -30,7 +30,7 @@ Character first_character(std::string_view text);
 /// One line that is safe to print. Control characters, line ends, marks of writing direction, and bytes that
 /// are not UTF-8 become escapes such as \x1b or \u2028.
 std::string printable(std::string_view text);
-/// The same for text of several lines: line feeds stay.
+/// The same for text of several lines: line feeds and tabs stay, and CR LF becomes a line feed.
 std::string printable_lines(std::string_view text);
 /// Whether printable() changes nothing.
 bool is_printable(std::string_view text);

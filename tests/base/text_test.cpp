@@ -23,6 +23,7 @@ TEST(Text, PrintableShowsWhatATerminalWouldCarryOut) {
   EXPECT_EQ(printable("\xef\xbf\xbd\xef\xbf\xbe\xef\xbf\xbf"),
             "\xef\xbf\xbd\\ufffe\\uffff");  // XML holds the first alone
   EXPECT_EQ(printable_lines("one\n\x1b"), "one\n\\x1b");
+  EXPECT_EQ(printable_lines("\ttwo\tcolumns\r\nand\r"), "\ttwo\tcolumns\nand\\x0d");
 }
 
 TEST(Text, IsSplitAtALetter) {
