@@ -18,12 +18,20 @@ namespace {
 constexpr const char* kOutOfMemory = "oom";
 constexpr const char* kForm = "LAYOUT=FIGURES, such as 'tp2 pp8 mbs1=28.1s,61GiB' or 'tp2 pp4 mbs2=oom'";
 
-// Of the journal that mpt-plan tune writes.
-bool is_row(const std::string& line) { return line.starts_with("{\"layout\":"); }
+// Of the journal that mpt-plan tune writes, or the begin of such a line.
+bool is_row(const std::string& line) {
+  constexpr std::string_view kBegin = "{\"layout\":";
+  return !line.empty() && kBegin.starts_with(line.substr(0, kBegin.size()));
+}
 
 // A short form contains equals signs; the last one separates it from the figures.
 ObservedRun run_of_line(const std::string& line, const std::string& where) {
-  if (is_row(line)) return from_json<ObservedRun>(parse_json(line, where), where);
+  if (is_row(line)) {
+    const std::optional<Json> json = json_of(line);
+    if (json) return from_json<ObservedRun>(*json, where);
+    refuse_input(where, "'" + line.substr(0, 60) + "', which is no whole JSON",
+                 "a run as mpt-plan tune writes it", "delete the line: the other runs stay");
+  }
   const size_t equals = line.rfind('=');
   ObservedRun run;
   if (equals != std::string::npos) {
@@ -171,8 +179,12 @@ std::vector<ObservedRun> read_observed(const std::string& word, const std::strin
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string line = std::string(without_blanks(lines[i]));
-    if (!line.empty() && line.front() != '#')
-      runs.push_back(run_of_line(line, fmt::format("{} at line {}", word, i + 1)));
+    if (line.empty() || line.front() == '#') continue;
+    const std::string where = fmt::format("{} at line {}", word, i + 1);
+    if (i + 1 == lines.size() && is_row(line) && !json_of(line))
+      warn(fmt::format("mpt-plan: note: {} is cut off, and left out: whoever wrote it was stopped", where));
+    else
+      runs.push_back(run_of_line(line, where));
   }
   return runs;
 }

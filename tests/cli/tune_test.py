@@ -105,6 +105,19 @@ def failures(folder, plan, launch):
     with open(f"{folder}/b/journal.jsonl", "w") as file:
         file.write('{"layout": "tp1"}\n')
     expect("a journal that is none", run("tune", plan, "--folder", f"{folder}/b", "--launch", "true"), 2, "journal.jsonl at line 1")
+    whole = open(f"{folder}/a/journal.jsonl").read()
+    for cut in (5, len(whole) - 20):
+        os.makedirs(f"{folder}/cut-{cut}")
+        with open(f"{folder}/cut-{cut}/journal.jsonl", "w") as file:
+            file.write(whole[:cut])
+        kept = whole[:cut].count("\n")
+        done = run("tune", plan, "--folder", f"{folder}/cut-{cut}", "--launch", launch("runs"), "--runs", kept + 1, "--steps", 10)
+        expect(f"a journal cut after {cut} bytes", done, 0, f"journal.jsonl at line {kept + 1} is cut off", "left out", f"{kept + 1} runs")
+        check("what was cut is measured again", len(journal(f"{folder}/cut-{cut}")) == kept + 1, journal(f"{folder}/cut-{cut}"))
+        check("the whole lines stay", open(f"{folder}/cut-{cut}/journal.jsonl").read().startswith("".join(whole.splitlines(True)[:kept])), whole)
+    with open(f"{folder}/b/journal.jsonl", "w") as file:
+        file.write("\n".join([whole.split("\n")[0][:-20], *whole.split("\n")[1:]]))
+    expect("a journal with a broken line", run("tune", plan, "--folder", f"{folder}/b", "--launch", "true"), 2, "journal.jsonl at line 1", "delete the line")
 
 
 def killed(folder, plan, launch, wanted):
