@@ -72,16 +72,19 @@ def _kept(plan: mpt.Plan, **more: Any) -> Tuple[str, Dict[str, Any]]:
     return f"{plan}\n\nThis plan is called {name}.", figures
 
 
-def _held(name: str, argument: str = "plan") -> mpt.Plan:
+def _held(name: str, argument: str = "plan", remedy: str = "ask plan or estimate for one") -> mpt.Plan:
     try:
         return PLANS.get(name) or mpt.load(name)
     except (mpt.Error, OSError) as error:
-        raise mpt._wrong(argument, f"{name} ({error})", " or ".join(["a plan.json", *PLANS])) from None
+        raise mpt._wrong(argument, f"{name} ({error})", " or ".join(["a plan.json", *PLANS]), remedy) from None
 
 
 def _below(argument: str, path: str) -> str:
     """A path that may be written."""
     root, full = os.getcwd(), os.path.realpath(path)
+    hidden = [part for part in os.path.relpath(full, root).split("/") if part.startswith(".") and part.strip(".")]
+    if hidden:
+        raise mpt._wrong(argument, f"{path}, where {hidden[0]} is hidden", "names that begin with no dot", "choose another name")
     if root == "/" or os.path.commonpath([root, full]) != root:
         raise mpt._wrong(argument, path, f"a path below {root}", "start the server with --root FOLDER")
     return full
@@ -117,7 +120,7 @@ def diagnose(watch: Any, plan: str, log: str = "", measured: str = "", search: b
 def save(_: Any, plan: str, path: str) -> Tuple[str, Dict[str, Any]]:
     held, full = _held(plan), _below("path", path)
     if os.path.lexists(full):
-        _held(full, "path")  # what is no plan is not replaced
+        _held(full, "path", "choose a new name")  # what is no plan is not replaced
     held.save(full)
     return f"Wrote {full}.", {"path": full}
 
@@ -125,7 +128,7 @@ def save(_: Any, plan: str, path: str) -> Tuple[str, Dict[str, Any]]:
 def export(_: Any, plan: str, to: List[str], folder: str, force: bool = False) -> Tuple[str, Dict[str, Any]]:
     held, full = _held(plan), _below("folder", folder)
     if os.path.lexists(full) and not (os.path.isdir(full) and not os.listdir(full)):
-        raise mpt._wrong("folder", f"{folder}, which is not empty", "a new or an empty folder")
+        raise mpt._wrong("folder", f"{folder}, which is not empty", "a new or an empty folder", "choose another name")
     written = [one._asdict() for one in held.export(to, full, force=force)]
     return "\n".join(f"{one['to']}: wrote {', '.join(one['files'])}. {one['note']}" for one in written), {"exports": written}
 

@@ -86,7 +86,7 @@ class Monitor:
         self.is_off = True
         with contextlib.suppress(Exception):  # where nobody hears it
             if self.is_first:
-                _print(f"mpt: the monitor ends, the training goes on: {type(error).__name__}: {error}")
+                _print(f"mpt: the monitor ends, the training goes on: {type(error).__name__}: {str(error) or 'it says no more'}")
 
     # What a loop tells it.
 
@@ -143,7 +143,8 @@ class Monitor:
             return _within(self.limit_s, lambda: mpt.diagnose(plan, measured=measured, search=self.search,
                                                               on_progress=lambda _: time.perf_counter() < until))
         except Exception as error:  # such as a step that no GPU can be as fast as: the training itself has ended well
-            return mpt.Diagnosis({}, f"mpt: no verdict: {str(error) or f'none within {self.limit_s} s'}")
+            is_late = isinstance(error, concurrent.futures.TimeoutError)
+            return mpt.Diagnosis({}, f"mpt: no verdict: {str(error) or (f'none within {self.limit_s} s' if is_late else type(error).__name__)}")
 
     @_harmless
     def finish(self) -> None:

@@ -65,6 +65,17 @@ def test_the_monitor_says_that_data_are_waited_for(plan):
     assert str(Monitor(plan).verdict()).startswith("mpt: no verdict: 0 steps")
 
 
+@pytest.mark.parametrize("error, reason", [(AssertionError(), "AssertionError"), (ValueError("odd"), "odd"), (TimeoutError(), "none within 10.0 s")])
+def test_a_verdict_has_a_reason(plan, monkeypatch, error, reason):
+    def fails(*_, **__):
+        raise error
+    monitor = Monitor(plan, skip=0, say=lambda _: None)
+    for _ in monitor.steps(range(2)):
+        pass
+    monkeypatch.setattr(mpt, "diagnose", fails)
+    assert str(monitor.verdict()) == f"mpt: no verdict: {reason}"
+
+
 def test_the_monitor_costs_next_to_nothing(plan):
     """Microseconds of a step; the smallest step of a training takes milliseconds."""
     def loop(batches):
@@ -351,6 +362,12 @@ def test_tools_write_new_files_and_plans_below_the_root_alone(tools, plan, tmp_p
     assert "folder: found full, which is not empty" in ask("export", folder="full")
     assert ask("save", path="new.json") == ask("save", path="new.json") == ask("export", folder="run") == ""
     assert "folder: found run" in ask("export", folder="run")
+    for path in (".plan.json", ".ssh/plan.json", "run/.plan.json"):
+        assert "is hidden" in ask("save", path=path) and "is hidden" in ask("export", folder=path)
+        assert "choose another name" in ask("save", path=path)
+    assert {found.name for found in pathlib.Path(".").glob("**/.*")} == {".mpt-export"}  # which export keeps of what it wrote
+    for error in (ask("save", path="mine.py"), ask("save", path="new.json", plan="plan-0"), ask("export", folder="full")):
+        assert re.fullmatch("choose (a new|another) name|ask plan or estimate for one", error.split("; ")[-1]), error
     assert pathlib.Path("mine.py").read_text() == "mine" and not list(outside.iterdir())
 
 

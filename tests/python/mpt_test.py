@@ -172,6 +172,8 @@ def test_fits_says_what_the_estimate_says():
     estimate = mpt.estimate("llama3-8b", "dgx-h100:1", 8, dp=8, zero=3)
     assert fit == estimate.fit
     assert fit.peak_gib == pytest.approx(sum(fit.by.values()))
+    documented = re.search(r"fit\.by\).*# (\{.*\})", (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()).group(1)
+    assert list(fit.by) == re.findall(r'"(\w+)": \.\.\.', documented)
     assert fit and 0 < fit.peak_gib < fit.of < 80 and 0 <= fit.likely <= 1
     assert not mpt.fits("llama3-70b", cluster="dgx-h100:1", dp=8, zero=0)
     assert re.fullmatch(r"Fit\(likely=\d\.\d\d, peak_gib=[\d.]+, of=[\d.]+, by=\{.*\}\)", repr(fit))
@@ -408,6 +410,13 @@ def test_libraries_need_no_newer_system():
     assert ours == {"mpt_answer", "mpt_free"}, ours
 
 
+def test_sizes_that_are_verified_have_a_unit_that_fits():
+    from mpt.verify import _size
+    sizes = {0: "0 KiB", 1536: "1.5 KiB", 18 << 20: "18 MiB", 100 << 20: "100 MiB", 1 << 30: "1 GiB", 45_500_000_000: "42.38 GiB"}
+    assert {size: _size(size) for size in sizes} == sizes
+    assert _size(45_500_000_000, 3) == "42.4 GiB"
+
+
 def test_doctor_prices_switches_in_the_frameworks_words():
     asked = {"cluster": "dgx-h100:1", "framework": "transformers-fsdp", "global_batch": 8, "seq": 20480, "dp": 8, "zero": 3, "recompute": "full"}
     found = mpt.doctor("qwen2.5-32b", **asked)
@@ -415,6 +424,7 @@ def test_doctor_prices_switches_in_the_frameworks_words():
     before, after = mpt.estimate("qwen2.5-32b", **asked), mpt.estimate("qwen2.5-32b", execution=["loss=chunked"], **asked)
     peak = [max(rank["peak_bytes"] for rank in plan.json["prediction"]["memory"]) for plan in (before, after)]
     assert row["written"] == "use_liger_kernel: true" and row["saved_bytes"] == peak[0] - peak[1] and row["peak_bytes"] == peak[1]
+    assert sum(part["bytes"] for part in found["memory"] if part["part"] != "framework and context") == peak[0]
     assert "SWITCHES of Hugging Face Trainer with FSDP2" in found["text"] and "use_liger_kernel: true" in found["text"]
 
 

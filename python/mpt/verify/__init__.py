@@ -40,8 +40,9 @@ def _beside(name: str, measured: int, predicted: int) -> Dict[str, Any]:
     return {"name": name, "measured_bytes": measured, "predicted_bytes": predicted, "ratio": round(measured / predicted, 4) if predicted else None}
 
 
-def _size(size: float) -> str:
-    return f"{size / mpt._GIB:.2f} GiB" if size >= mpt._GIB / 100 else f"{size / 1024:.1f} KiB"
+def _size(size: float, digits: int = 4) -> str:
+    unit, name = next((one for one in ((mpt._GIB, "GiB"), (1 << 20, "MiB")) if size >= one[0] / 10), (1024, "KiB"))
+    return f"{size / unit:.{digits}g} {name}"
 
 
 class Verified(NamedTuple):
@@ -79,7 +80,7 @@ class Verified(NamedTuple):
                       (one["kind"], f"{one['group']} ({one['ranks']})", f"{one['bytes']:,}", f"{one['count']:,}", _size(one["bytes"] * one["count"]))
                       for one in fullest["collectives"]])]
         return "\n".join([*lines, "", f"Checked by {', '.join(f'{package} {version}' for package, version in self.versions.items())}: "
-                          f"{fullest['peak_bytes'] / mpt._GIB:.1f} GiB of live tensors on the fullest rank, {fullest['predicted_peak_bytes'] / mpt._GIB:.1f} predicted; "
+                          f"{_size(fullest['peak_bytes'], 3)} of live tensors on the fullest rank, {_size(fullest['predicted_peak_bytes'], 3)} predicted; "
                           f"{sum(one['count'] for one in fullest['collectives']):,} collectives. {figures['assumed']}{' ' * bool(figures['assumed'])}{NOT_IN_IT}"])
 
 
