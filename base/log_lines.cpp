@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log_lines.h"
 
-#include <algorithm>
 #include <cctype>
 
 #include "base/text.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cluster_spec.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
 
 #include "base/error.h"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/schedule.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 #include <charconv>
 

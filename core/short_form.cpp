@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/short_form.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <regex>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step_program.h"
 
-#include <fmt/format.h>
-
 #include "base/digest.h"
 #include "base/error.h"
 

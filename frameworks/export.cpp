@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/export.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"

@@ -2,7 +2,6 @@
 
 // Exceptions to the rules of models/dialects/hugging_face.json, family by family, for reading and writing.
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/hf_weights.h"
 
-#include <fmt/format.h>
-
 #include "base/json.h"
 #include "models/family.h"
 #include "models/hf_config.h"

@@ -2,8 +2,6 @@
 
 // Elements of a stage's flat buffers, in the arrangement of the runtime's Parameters.
 
-#include <algorithm>
-
 #include "models/footprint.h"
 
 namespace mpt::models {

@@ -2,7 +2,6 @@
 
 // Changes of a layer's operators by adapters, frozen weights and activations in host memory.
 
-#include <algorithm>
 #include <cmath>
 
 #include "models/layer_builder.h"

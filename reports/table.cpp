@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/table.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"

@@ -3,7 +3,6 @@
 // mpt-run sample: text that a checkpoint's model writes. One rank on a core of the CPU computes it in fp32,
 // with a whole forward pass for each token. That is enough for small models.
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/schedules/generated.h"
 
-#include <algorithm>
 #include <array>
 #include <deque>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/schedules/generated.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace mpt {

@@ -3,8 +3,6 @@
 // NeMo AutoModel: a recipe's YAML; keys of nemo_automodel/recipes/_dist_utils.py, components/distributed/
 // config.py, components/distributed/pipelining/config.py and recipes/llm/train_ft.py at v0.7.0.
 
-#include <fmt/format.h>
-
 #include <set>
 
 #include "base/ranges.h"

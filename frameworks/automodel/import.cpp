@@ -2,10 +2,6 @@
 
 // Reads a recipe of NeMo AutoModel back.
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"

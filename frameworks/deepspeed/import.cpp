@@ -5,8 +5,6 @@
 
 #include "frameworks/deepspeed/deepspeed.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "frameworks/asked.h"
 #include "frameworks/dialects.h"

@@ -2,9 +2,6 @@
 
 // Files that start the ranks: a Slurm batch file, a Kubernetes Job. The user fills in the command.
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <set>
 
 #include "frameworks/export.h"

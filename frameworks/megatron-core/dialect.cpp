@@ -5,7 +5,6 @@
 
 #include "frameworks/megatron-core/dialect.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>

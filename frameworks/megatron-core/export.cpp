@@ -5,7 +5,6 @@
 
 #include "frameworks/megatron-core/export.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "frameworks/dialects.h"

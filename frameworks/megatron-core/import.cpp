@@ -4,8 +4,6 @@
 
 #include "frameworks/megatron-core/import.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"

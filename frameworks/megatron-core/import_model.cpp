@@ -2,8 +2,6 @@
 
 // Models from Megatron-LM's flags: the rules that dialect.json cannot express.
 
-#include <fmt/format.h>
-
 #include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/megatron-core/import.h"

@@ -2,8 +2,6 @@
 
 // Settings of both Megatron-LM and Megatron-Bridge.
 
-#include <algorithm>
-
 #include "core/layout.h"
 #include "frameworks/export.h"
 #include "frameworks/megatron-core/export.h"

@@ -3,8 +3,6 @@
 // PyTorch: one file that trains the plan's model under torchrun with PyTorch 2.15 alone. It is made of
 // frameworks/pytorch/trainer and the plan's constants, without code that the plan does not use.
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/export_targets.h"

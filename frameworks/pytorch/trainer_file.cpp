@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/python_file.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <set>
 #include <sstream>

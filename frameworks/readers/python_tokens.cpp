@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/python_tokens.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 
 #include "base/error.h"

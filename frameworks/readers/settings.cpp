@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/settings.h"
 
-#include <fmt/format.h>
-
 #include <sstream>
 
 namespace mpt::frameworks {

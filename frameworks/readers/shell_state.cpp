@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/shell_state.h"
 
-#include <fmt/format.h>
-
 namespace mpt::frameworks {
 
 void ShellState::count(const ShellWord& word) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/shell_words.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/imported_file.h"

@@ -2,8 +2,6 @@
 
 // The part without a library: plain scalars, and writing.
 
-#include <fmt/format.h>
-
 #include <array>
 #include <string_view>
 

@@ -2,8 +2,6 @@
 
 // The models that a framework has, by its dialect.
 
-#include <fmt/format.h>
-
 #include <deque>
 #include <map>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/torchtitan/models.h"
 
-#include <fmt/format.h>
-
 #include "frameworks/export.h"
 #include "frameworks/readers/python_file.h"
 #include "models/zoo.h"

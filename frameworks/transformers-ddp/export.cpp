@@ -2,8 +2,6 @@
 
 // Hugging Face's Trainer with DDP, or on one GPU: accelerate's YAML and the Trainer's arguments.
 
-#include <fmt/format.h>
-
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"

@@ -2,8 +2,6 @@
 
 // Hugging Face's Trainer with DeepSpeed: DeepSpeed's JSON, accelerate's YAML, and the Trainer's arguments.
 
-#include <fmt/format.h>
-
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"

@@ -3,8 +3,6 @@
 // Hugging Face's Trainer with FSDP2: accelerate's YAML, its keys as the options of accelerate launch at
 // v1.15.0, and the Trainer's arguments.
 
-#include <fmt/format.h>
-
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/transformers/trainer.h"

@@ -3,7 +3,6 @@
 // The Hugging Face Trainer's output, with any sharding: tqdm's progress bar, the dictionaries that it prints,
 // and its summary at the end (transformers/trainer.py and trainer_callback.py).
 
-#include <algorithm>
 #include <utility>
 
 #include "frameworks/log.h"

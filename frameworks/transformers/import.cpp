@@ -2,9 +2,6 @@
 
 // accelerate's YAML with FSDP or DeepSpeed, and the Trainer's arguments beside it.
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 
 #include "base/error.h"

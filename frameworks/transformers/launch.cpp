@@ -5,10 +5,6 @@
 // --per_device_train_batch_size 1", "deepspeed train.py --deepspeed ds.json", "trl sft --config sft.yaml",
 // "axolotl train recipe.yaml", "llamafactory-cli train recipe.yaml".
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/text.h"

@@ -5,7 +5,6 @@
 
 #include "frameworks/transformers/trainer.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"

@@ -4,7 +4,6 @@
 // written as stands in tuner_exports.json: rows of a condition, a key and a value, which may name a figure of
 // the plan.
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <set>

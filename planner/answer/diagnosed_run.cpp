@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/diagnosed_run.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/json.h"

@@ -2,8 +2,6 @@
 
 // estimate(): one given layout.
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/ties.h"

@@ -2,8 +2,6 @@
 
 // Plans for fewer nodes than the cluster has, and the checkpoint that is read to go on there.
 
-#include <fmt/format.h>
-
 #include <set>
 #include <tuple>
 

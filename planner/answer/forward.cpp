@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/forward.h"
 
-#include <fmt/format.h>
-
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "base/ranges.h"

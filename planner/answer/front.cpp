@@ -2,8 +2,6 @@
 
 // front(): the trade-off between time, memory and number of GPUs.
 
-#include <fmt/format.h>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/ranges.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/known_plan.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/terminal.h"
 #include "base/text.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/recommend.h"
 
-#include <fmt/format.h>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"

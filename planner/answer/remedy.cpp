@@ -3,10 +3,8 @@
 // Remedies if no layout fits into memory: other options, or a larger cluster. Each remedy is tried by a
 // search before it is named.
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>

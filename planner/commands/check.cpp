@@ -3,13 +3,11 @@
 // mpt-plan check: whether every recipe of a folder is legal for its framework and fits, and its cost.
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>

@@ -3,10 +3,7 @@
 // mpt-plan compare: a table of plans, or of the best plans along axes: clusters, frameworks, and any other
 // option of a request.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <set>
 

@@ -3,8 +3,6 @@
 // mpt-plan diagnose: how a measured run compares with its plan, where it lost time, and which change gains
 // most.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -3,7 +3,6 @@
 // mpt-plan estimate: prices a layout that the user has, whether it fits
 // or not, and names a better one.
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>

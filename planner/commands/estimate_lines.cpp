@@ -2,8 +2,6 @@
 
 // mpt-plan estimate --requests: a file of requests, one a line, each answered by a line of JSON.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"

@@ -2,8 +2,6 @@
 
 // mpt-plan explain: prints a plan's reasons again, and why another kind of layout was not chosen.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -2,8 +2,6 @@
 
 // mpt-plan export: writes a plan in the words of a framework or launcher.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>

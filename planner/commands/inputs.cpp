@@ -2,8 +2,6 @@
 
 // mpt-plan cluster, mpt-plan model: an input as it was understood, the known ones, and files to edit.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -2,7 +2,6 @@
 
 // Commands to type next. They work as printed.
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>

@@ -2,10 +2,8 @@
 
 // Functions that the commands share: searching, stopping, and writing results.
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <set>

@@ -2,8 +2,6 @@
 
 // mpt-plan page: writes the planner for browsers, as built by scripts/page, to a folder.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>

@@ -2,9 +2,6 @@
 
 // mpt-plan --pareto: the trade-off between time, memory and number of devices.
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <limits>
 
 #include "base/json.h"

@@ -2,8 +2,6 @@
 
 // mpt-plan recommend: chooses an offer of GPUs, and the number of nodes.
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 

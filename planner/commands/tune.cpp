@@ -3,14 +3,12 @@
 // mpt-plan tune: runs the layouts that are worth most, one after the other, and learns from each.
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/calibration.h"
 
-#include <fmt/format.h>
-
 #include "base/json.h"
 
 namespace mpt::planner {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/operator_collectives.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 
 namespace mpt::planner {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 
 #include "planner/cost/attention_cost.h"
 #include "planner/cost/cost_source.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/diagnose/judge.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "base/error.h"

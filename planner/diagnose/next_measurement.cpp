@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/diagnose/next_measurement.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/cost/collective.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/drawn_choice.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 #include "planner/explain/confidence.h"
 #include "planner/observe/features.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/explain.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 #include "core/ties.h"
 #include "planner/explain/plan_parts.h"

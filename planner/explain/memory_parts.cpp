@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/memory_parts.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "base/quantity.h"

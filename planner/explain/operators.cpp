@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/operators.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"

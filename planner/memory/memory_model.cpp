@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/memory/memory_model.h"
 
-#include <fmt/format.h>
-
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "core/activation_peaks.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/observed_run.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"

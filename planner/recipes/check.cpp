@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/recipes/check.h"
 
-#include <fmt/format.h>
-
 #include <tuple>
 
 #include "base/error.h"

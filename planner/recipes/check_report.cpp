@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/recipes/check_report.h"
 
-#include <fmt/format.h>
-
 #include <cctype>
 
 #include "base/json.h"

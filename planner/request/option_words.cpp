@@ -3,7 +3,6 @@
 // Options of a request as they are typed: the words of the command line, of --over, and of programs.
 #include "planner/request/resolve.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/quantity.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/near_misses.h"
 
-#include <fmt/format.h>
-
 #include "base/clock.h"
 #include "base/ranges.h"
 #include "planner/memory/memory_model.h"

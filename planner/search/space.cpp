@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/space.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
 
 #include "core/plan.h"

@@ -5,8 +5,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 #include <fstream>
 
 #include "base/digest.h"

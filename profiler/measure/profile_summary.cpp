@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "base/terminal.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/stopping_rule.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/plan.h"

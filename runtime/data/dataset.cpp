@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/data/dataset.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/thread_lanes.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <chrono>
 #include <condition_variable>

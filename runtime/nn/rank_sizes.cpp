@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/rank_sizes.h"
 
-#include <fmt/format.h>
-
 #include <numbers>
 #include <numeric>
 

@@ -5,7 +5,6 @@
 #include <pcre2.h>
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <unordered_map>
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/messages/message_communicator.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "base/error.h"
 #include "runtime/comm/mover.h"
 

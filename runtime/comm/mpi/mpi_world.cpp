@@ -5,11 +5,9 @@
 // MPI, so that an abort or the timeout ends every wait. After a failure nobody calls MPI again: what has not
 // arrived would go to memory that is gone.
 
-#include <fmt/format.h>
 #include <mpi.h>
 #include <sys/prctl.h>
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <thread>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sockets/socket_world.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>

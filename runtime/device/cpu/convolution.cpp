@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 
 #include "runtime/device/cpu/eigen_maps.h"
 #include "runtime/device/cpu/operators.h"

@@ -3,7 +3,6 @@
 // The gated delta rule (arXiv:2412.06464, section 3.1), token after token. Forward keeps no state. Backward
 // keeps those before chunks of tokens, and makes the others again.
 
-#include <algorithm>
 #include <cmath>
 
 #include "runtime/device/cpu/eigen_maps.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/cudnn_attention.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <cstdlib>
 #include <mutex>

@@ -2,7 +2,6 @@
 #include "runtime/device/cuda/cudnn_graph.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/ranges.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/memory_pool.h"
 
-#include <algorithm>
 #include <functional>
 #include <iterator>
 

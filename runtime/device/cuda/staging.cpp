@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/staging.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "runtime/device/cuda/launch.h"
