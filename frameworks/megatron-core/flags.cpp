@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "frameworks/import.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {

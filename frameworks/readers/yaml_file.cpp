@@ -7,8 +7,6 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "base/text.h"
-#include "frameworks/import.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -13,7 +13,6 @@
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports/supports.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {

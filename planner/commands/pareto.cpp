@@ -2,8 +2,6 @@
 
 // mpt-plan --pareto: the trade-off between time, memory and number of devices.
 
-#include <limits>
-
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"

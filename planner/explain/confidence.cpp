@@ -9,7 +9,6 @@
 #include "base/quantity.h"
 #include "base/ranges.h"
 #include "planner/memory/memory_model.h"
-#include "planner/search/arrangement.h"
 
 namespace mpt::planner {
 namespace {

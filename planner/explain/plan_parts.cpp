@@ -6,7 +6,6 @@
 #include "base/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/cost/collective.h"
-#include "planner/search/arrangement.h"
 
 namespace mpt::planner {
 namespace {

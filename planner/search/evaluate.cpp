@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "core/lower.h"
-#include "frameworks/framework.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/made_to_measure.h"
 
