@@ -99,8 +99,7 @@ def commit_of(folder):
 
 
 def processor():
-    with open("/proc/cpuinfo") as info:
-        names = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
+    names = [line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").open(encoding="utf-8") if line.startswith("model name")]
     return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
 
 
@@ -142,4 +141,5 @@ def main():
         pathlib.Path(options.page).write_text(page("\n".join(lines), builds, turns, load))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -117,17 +117,13 @@ def write_prior(programs, priors, runs, scales):
     pathlib.Path(PRIOR).write_text(text + "}\n")
 
 
-def percent(x):
-    return f"{100 * x:.1f} %"
-
-
 def row(name, losses):
     cells = [name, str(len(losses))]
     for runs in range(4):
         for which in ("predicted", "corrected"):
             values = [of_set[which][runs] for of_set in losses]
             if runs or which == "predicted":
-                cells.append(f"{percent(statistics.mean(values))} ({percent(max(values))})")
+                cells.append(f"{validate.percent(statistics.mean(values))} ({validate.percent(max(values))})")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -151,15 +147,15 @@ def stated(losses):
     drawn, cost = [of_set["drawn"] for of_set in losses], [of_set["predicted"][0] for of_set in losses]
     within = sum(c <= d["regret_95"] for c, d in zip(cost, drawn))
     return f"""Sources are not off alike: the layouts of some sets differ by a fifth of what the prior says, those of others by three times that. So the draws
-behind a statement have the scales of the other sources' sets. Before any run the choice cost at most what is stated for 95 of 100 draws in **{percent(within / len(losses))}** of sets. It is stated to cost {percent(statistics.mean(d["regret_mean"] for d in drawn))} on
-average, and {percent(statistics.mean(d["regret_95"] for d in drawn))} at 95 %; it did cost {percent(statistics.mean(cost))}. Another layout is said to win in {percent(statistics.mean(d["other_wins"] for d in drawn))} of draws,
-and won in {percent(sum(c > 0 for c in cost) / len(cost))} of sets."""
+behind a statement have the scales of the other sources' sets. Before any run the choice cost at most what is stated for 95 of 100 draws in **{validate.percent(within / len(losses))}** of sets. It is stated to cost {validate.percent(statistics.mean(d["regret_mean"] for d in drawn))} on
+average, and {validate.percent(statistics.mean(d["regret_95"] for d in drawn))} at 95 %; it did cost {validate.percent(statistics.mean(cost))}. Another layout is said to win in {validate.percent(statistics.mean(d["other_wins"] for d in drawn))} of draws,
+and won in {validate.percent(sum(c > 0 for c in cost) / len(cost))} of sets."""
 
 
 def told_lines(found):
     before = [abs(e) for of_run in found for e in of_run["before"]]
     after = [abs(e) for of_run in found for e in of_run["after"]]
-    return f"mean error {percent(statistics.mean(before))} before, {percent(statistics.mean(after))} after; worst {percent(max(before))} and {percent(max(after))}"
+    return f"mean error {validate.percent(statistics.mean(before))} before, {validate.percent(statistics.mean(after))} after; worst {validate.percent(max(before))} and {validate.percent(max(after))}"
 
 
 def page(losses, told, runs, noise):
@@ -172,7 +168,7 @@ is the one that mpt-plan recommends then. Its loss is the share by which it take
 and the worst in brackets. "Predicted order" measures in the order of the predictions and takes the fastest of what ran.
 
 The prior of the corrections is fitted to the {len(runs['time'])} published step times without the source of the set. One measurement is taken to be
-off by {percent(noise)}, as runs of one request are. The code is the planner's own (`benchmarks/observed_runs.cpp`).
+off by {validate.percent(noise)}, as runs of one request are. The code is the planner's own (`benchmarks/observed_runs.cpp`).
 
 {rows}
 

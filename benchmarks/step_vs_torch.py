@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from commands import processor
+
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_steps.py")
 # layers, hidden, heads, sequence, batch of each rank, vocabulary; in which type. PyTorch computes bf16 by autocast.
 SIZES = [((8, 128, 4, 256, 4, 256), "fp32"), ((4, 256, 4, 256, 2, 256), "fp32"),
@@ -196,12 +198,6 @@ class Table:
     def fastest_peer(self):
         """The least median ratio over all peers."""
         return min(statistics.median(row.ratios) for row in self.rows if row.ratios)
-
-
-def processor():
-    with open("/proc/cpuinfo") as info:
-        names = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
 
 
 def verdict(tables):

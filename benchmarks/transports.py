@@ -17,6 +17,8 @@ import statistics
 import subprocess
 import sys
 
+from commands import processor
+
 SIZES = {"8 B": (8, 500), "64 kB": (1 << 16, 100), "1 MB": (1 << 20, 30), "16 MB": (16 << 20, 6), "64 MB": (64 << 20, 2)}
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"]
 
@@ -55,10 +57,9 @@ def main():
             text += f"{size:<8}{name:<12}{wall:>11,.1f} us{cpu:>14,.1f} us{wall / peer[0]:>16.2f}{cpu / peer[1]:>8.2f}\n"
     print(text, end="")
     if o.page:
-        with open(o.page, "w") as page, open("/proc/cpuinfo") as about:
-            processor = next((line.split(":")[1].strip() for line in about if line.startswith("model name")), "unknown processor")
+        with open(o.page, "w") as page:
             page.write("# Transports of CPU ranks\n\n`./scripts/bench transports --page reports/results/transports.md` writes this page.\n\n"
-                       f"{datetime.date.today()}, {processor}, {os.cpu_count()} cores, {rounds} rounds, load {os.getloadavg()[0]:.1f}. In each round each transport has its "
+                       f"{datetime.date.today()}, {processor()}, {rounds} rounds, load {os.getloadavg()[0]:.1f}. In each round each transport has its "
                        f"turn. Figures are medians.\n\n```\n{text}```\n")
 
 

@@ -14,6 +14,7 @@ import sys
 import orders
 import predictions
 import records
+from coverage import percent
 
 ALIKE = 0.02  # equal runs differ by about as much in step time
 FEWEST = 10  # runs of one model on one GPU
@@ -94,10 +95,6 @@ def report(programs, runs, *options, apart=False):
                "repeated": repetition, "rank_correlation": rank_correlations(lines, repetition), "ranges": ranges_of(lines),
                "out_of_memory": {"runs": len(failed), "accepted": [line["id"] for line in failed if line["fits"]]}}
     return {"runs": lines, "summary": summary}
-
-
-def percent(x):
-    return f"{100 * x:.1f} %"
 
 
 def run_row(line):
