@@ -189,7 +189,10 @@ void judge_keys(const Json& given, const std::string& tool, const std::string& s
            (v.is_array() && !v.empty() && all_of(v, [&](const Json& one) { return contains(all, one); }));
   };
   const Json& own = tuner_tool(tool);
-  std::vector<std::string> strange;
+  std::vector<std::string> strange, packages;
+  for (const Json& one : tuner_table("tools"))
+    if (&one == &own || contains(own["inherits"], one["tool"]))
+      packages.push_back(one.value("package", one["tool"]));
   for (const auto& [key, value] : given.items()) {
     const std::string name = section + (section.empty() || !key.starts_with("fsdp_") ? key : key.substr(5));
     std::string kind;  // empty, "read", or a heading of "changes"
@@ -215,12 +218,16 @@ void judge_keys(const Json& given, const std::string& tool, const std::string& s
     else if (kept || kind == "time" || kind == "small")
       in.notes.push_back(fmt::format("{}: not priced", cut_text(name, 60)));
     else if (kind != "read" &&
-             (section.empty() || !kind.empty() || contains(own.value("closed", Json::array()), section)))
+             (section.empty() || !kind.empty() || contains(own.value("closed", Json::array()), section))) {
       in.unknown.push_back(name);
+      if (kind == "memory" || kind == "kept")
+        in.notes.push_back(fmt::format("{}: changes memory, and is not priced", cut_text(name, 60)));
+    }
     if (value.is_object() && section.empty()) judge_keys(value, tool, name + ".", in);
   }
   if (!strange.empty())
-    in.notes.push_back(fmt::format("{}: not known to {}", fmt::join(strange, ", "), tool));
+    in.notes.push_back(
+        fmt::format("{}: not known to {}", fmt::join(strange, ", "), fmt::join(packages, " or ")));
 }
 
 void set_trainer_adapters(const Settings& s, Imported& in) {

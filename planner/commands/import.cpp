@@ -117,7 +117,7 @@ std::function<int()> add_import(CLI::App& app) {
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
     if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);
     if (!in.unknown.empty())
-      in.notes.push_back(fmt::format("not known, and not taken over: {}",
+      in.notes.push_back(fmt::format("not priced, or not known: {}",
                                      cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 400)));
     if (in.refused)
       in.notes.push_back(fmt::format("{}, expected {}", in.refused->found, in.refused->expected));

@@ -44,7 +44,10 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
     EXPECT_EQ(axolotl(std::string("attn_implementation: kernels-community/") + kernel + "\n").unknown,
               Keys{});
   EXPECT_TRUE(has_note(noted, "sample_packing: not priced"));
-  EXPECT_TRUE(has_note(noted, "not_a_key: not known to axolotl"));
+  EXPECT_TRUE(has_note(noted, "not_a_key: not known to axolotl 0.21.0"));
+  const Imported unpriced = axolotl("tiled_mlp_num_shards: 4\n");
+  EXPECT_EQ(unpriced.unknown, Keys{"tiled_mlp_num_shards"});
+  EXPECT_TRUE(has_note(unpriced, "tiled_mlp_num_shards: changes memory, and is not priced"));
   const Imported cut =
       axolotl("plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n");
   EXPECT_EQ(cut.unknown, Keys{});
