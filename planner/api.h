@@ -29,9 +29,17 @@ namespace mpt::planner {
 /// false ends the search with the best layout so far.
 using Watch = std::function<bool(const std::string& what, const SearchProgress& progress)>;
 
-/// The recommended plan. Throws UserError with obstacle and remedy if no layout fits.
+/// No layout fits: obstacle and remedy, and the layout that lacks least memory.
+struct NothingFits : UserError {
+  NothingFits(Problem problem, Layout layout) : UserError(std::move(problem)), nearest(std::move(layout)) {}
+  Layout nearest;
+};
+
+/// The recommended plan. Throws UserError with obstacle and remedy if no layout fits: NothingFits if memory
+/// is the obstacle.
 Plan plan(const PlanRequest& request, const Watch& watch = {});
-Plan plan(const Resolved& resolved, const Watch& watch = {});
+/// With --or-nodes, `resolved` is left with half of the time limit: the other half was for fewer nodes.
+Plan plan(Resolved& resolved, const Watch& watch = {});
 
 /// A plan, or the reason why there is none.
 struct PlanOrReason {

@@ -135,8 +135,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   check(*e.resolved, layout);
   use_part(layout, calibration, e.resolved);
   const SearchProblem& problem = e.resolved->problem;
-  e.candidate.estimate = estimate(problem, layout);
-  e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
+  e.candidate = priced(problem, layout);
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = with_kernel_note(e.resolved->notes, e.plan);
   for (std::string& note : idle_options(asked, problem, layout)) e.plan.notes.push_back(std::move(note));

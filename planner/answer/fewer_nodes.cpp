@@ -12,7 +12,6 @@
 #include "models/footprint.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_divides.h"
-#include "planner/explain/plan_parts.h"
 
 namespace mpt::planner {
 namespace {
@@ -42,20 +41,12 @@ std::string why_none(const SearchResult& result, const SearchProblem& problem, c
 }
 
 FewerNodes best_on(int64_t nodes, const Resolved& whole, double limit_s, const Watch& watch) {
-  const double start_s = now_s();
   const auto resolved = on_nodes(whole, nodes);
-  SearchProblem& problem = resolved->problem;
-  problem.near_misses = false;
-  problem.time_limit_s = limit_s;
-  auto search = recommended_search(problem, 1, watch, fmt::format("on {} nodes", nodes));
-  if (search->result.best.empty() && !search->result.over_memory.empty() && has_default_margin(*resolved)) {
-    problem = with_time_left(problem, limit_s, start_s);
-    if (auto likeliest = likeliest_search(*resolved, watch); !likeliest->result.best.empty())
-      search = std::move(likeliest);
-  }
+  resolved->problem.time_limit_s = limit_s;
+  const auto search = likely_search(*resolved, watch, fmt::format("on {} nodes", nodes));
   FewerNodes found;
   found.nodes = nodes;
-  found.gpus = problem.ranks;
+  found.gpus = resolved->problem.ranks;
   found.stopped = !search->result.certificate.optimal;
   if (search->result.best.empty())
     found.why = why_none(search->result, search->problem, whole);

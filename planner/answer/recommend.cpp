@@ -11,6 +11,7 @@
 #include "planner/explain/details.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/memory_parts.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/plan_notes.h"
 #include "planner/explain/screen.h"
@@ -181,6 +182,12 @@ Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
   return plan;
 }
 
+Candidate priced(const SearchProblem& problem, const Layout& layout) {
+  Candidate c{estimate(problem, layout), {}};
+  c.evaluation = evaluate_regardless(problem, c.estimate);
+  return c;
+}
+
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request) {
   SearchResult one;
   one.best.push_back(candidate);
@@ -188,23 +195,40 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const Pla
   return with_verdict(make_plan(one, problem), request, problem);
 }
 
-PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
-  problem.near_misses = false;
-  const auto search = recommended_search(problem, 1, watch);
-  if (!search->result.best.empty()) return {plan_of(*search, request), ""};
-  if (search->result.over_memory.empty()) {
-    const Problem why = why_nothing_fits(search->result, search->problem);
+PlanOrReason plan_or_reason(const ArrangedSearch& search, const PlanRequest& request) {
+  const SearchResult& result = search.result;
+  if (!result.best.empty()) return {plan_of(search, request), ""};
+  if (result.over_memory.empty()) {
+    const Problem why = why_nothing_fits(result, search.problem);
     return {std::nullopt, fmt::format("{}: {}", why.where, why.found)};
   }
-  const Rejection& nearest = search->result.over_memory.front().nearest;
-  return {std::nullopt, fmt::format("nothing fits: at least {} of {} per {}", format_bytes(nearest.needed),
-                                    format_bytes(nearest.available), reports::device_word(problem.cluster))};
+  const Rejection& nearest = result.over_memory.front().nearest;
+  return {std::nullopt,
+          fmt::format("nothing fits: at least {} of {} per {}", format_bytes(nearest.needed),
+                      format_bytes(nearest.available), reports::device_word(search.problem.cluster))};
+}
+
+PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
+  problem.near_misses = false;
+  return plan_or_reason(*recommended_search(problem, 1, watch), request);
 }
 
 bool has_default_margin(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   return resolved.request.memory.empty() && resolved.request.memory_margin.empty() &&
          problem.memory_limit_bytes < without_margin(problem).memory_limit_bytes;
+}
+
+std::unique_ptr<ArrangedSearch> likely_search(Resolved& resolved, const Watch& watch,
+                                              const std::string& what) {
+  const double start_s = now_s();
+  SearchProblem& problem = resolved.problem;
+  problem.near_misses = false;
+  auto found = recommended_search(problem, 1, watch, what);
+  if (!found->result.best.empty() || !has_default_margin(resolved)) return found;
+  problem = with_time_left(problem, problem.time_limit_s, start_s);
+  auto likeliest = likeliest_search(resolved, watch);
+  return likeliest->result.best.empty() ? std::move(found) : std::move(likeliest);
 }
 
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
@@ -238,9 +262,11 @@ void check_searches(const PlanRequest& request) {
                "leave it out: a search divides the layers itself");
 }
 
-Plan plan(const Resolved& resolved, const Watch& watch) {
+Plan plan(Resolved& resolved, const Watch& watch) {
   check_fewer_nodes(resolved);
   const double start_s = now_s();
+  // The other half is for the plans on fewer nodes.
+  if (!resolved.request.or_nodes.empty()) resolved.problem.time_limit_s = resolved.request.time_limit_s / 2.0;
   Plan plan = searched_plan(resolved, watch);
   if (!resolved.request.or_nodes.empty()) add_fewer_nodes(resolved, start_s, watch, plan);
   return plan;
@@ -275,7 +301,12 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
     const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
     if (!remedy.empty())
       problem.remedy = search->result.over_memory.empty() ? problem.remedy + "\n    " + remedy : remedy;
-    throw UserError(std::move(problem));
+    if (search->result.over_memory.empty()) throw UserError(std::move(problem));
+    const Layout& nearest = search->result.over_memory.front().layout;
+    const Plan lacking = plan_of(search->problem, priced(search->problem, nearest), resolved.request);
+    problem.expected += "\n" + describe_parts(lacking);
+    problem.expected.pop_back();
+    throw NothingFits(std::move(problem), nearest);
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = with_kernel_note(std::move(notes), plan);
@@ -312,11 +343,7 @@ std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, cons
     if (request.gap.empty()) resolved->problem.gap = kEqualTimes;
     const std::string unlike = drop_unlike_runs(*resolved);
     if (resolved->request.observed.empty()) {
-      all.push_back(plan_or_reason(resolved->problem, request, watch));
-      if (!all.back().plan && has_default_margin(*resolved)) {
-        const auto likeliest = likeliest_search(*resolved, watch);
-        if (!likeliest->result.best.empty()) all.back().plan = plan_of(*likeliest, request);
-      }
+      all.push_back(plan_or_reason(*likely_search(*resolved, watch), request));
     } else {
       Problem why;
       auto by_runs = observed_plan(*resolved, watch, why);

@@ -25,6 +25,10 @@ void check_searches(const PlanRequest& request);
 
 /// Whether the memory limit has the default margin, which makes a plan likely to fit.
 bool has_default_margin(const Resolved& resolved);
+/// The recommended layout, else the likeliest to fit: recommended_search() and likeliest_search(), within the
+/// time limit of the problem, which is then used up.
+std::unique_ptr<ArrangedSearch> likely_search(Resolved& resolved, const Watch& watch,
+                                              const std::string& what = "");
 /// Searches with the largest memory margin with which any layout fits. `roomier` has faster ones that fit
 /// with less.
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch);
@@ -33,6 +37,9 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
 Plan plan_of(const ArrangedSearch& search, const PlanRequest& request);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request);
+
+/// One given layout, whether it fits or not.
+Candidate priced(const SearchProblem& problem, const Layout& layout);
 
 /// plan() without plans for fewer nodes.
 Plan searched_plan(const Resolved& resolved, const Watch& watch);
@@ -43,7 +50,8 @@ void check_fewer_nodes(const Resolved& resolved);
 /// the request's time limit since `start_s`.
 void add_fewer_nodes(const Resolved& resolved, double start_s, const Watch& watch, Plan& plan);
 
-/// The recommended plan of a problem, without alternatives or remedies.
+/// The recommended plan of a search or problem, without alternatives or remedies.
+PlanOrReason plan_or_reason(const ArrangedSearch& search, const PlanRequest& request);
 PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch = {});
 
 /// A change with which some layout would fit, from searches of some seconds; empty if none was found.

@@ -21,7 +21,6 @@
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/memory/memory_model.h"
-#include "planner/search/arrangement.h"
 #include "profiler/hardware/nodes.h"
 #include "reports/utilisation.h"
 
@@ -34,18 +33,17 @@ constexpr double kLongest = 20.0;  // seconds for all trials
 class Trials {
  public:
   Trials(const Resolved& resolved, const Watch& watch)
-      : resolved_(resolved), watch_(watch), end_s_(now_s() + kLongest) {}
+      : resolved_(resolved), watch_(watch), start_s_(now_s()) {}
 
-  bool over() const { return now_s() > end_s_; }
+  bool over() const { return now_s() > start_s_ + kLongest; }
   const PlanRequest& request() const { return resolved_.request; }
 
   // The fastest layout that fits, within the remaining time.
   std::optional<RankedLayout> fitting(SearchProblem problem, const std::string& what) const {
-    const double left_s = end_s_ - now_s();
-    if (left_s <= 0.0 || stop_requested()) return std::nullopt;
+    if (over() || stop_requested()) return std::nullopt;
     problem.near_misses = false;
-    problem.time_limit_s = problem.time_limit_s > 0.0 ? std::min(problem.time_limit_s, left_s) : left_s;
-    const auto search = recommended_search(problem, 1, watch_, what);
+    const auto search =
+        recommended_search(with_time_left(std::move(problem), kLongest, start_s_), 1, watch_, what);
     if (search->result.best.empty()) return std::nullopt;
     return plan_of(*search, request()).ranking.front();
   }
@@ -53,7 +51,7 @@ class Trials {
  private:
   const Resolved& resolved_;
   const Watch& watch_;
-  double end_s_;
+  double start_s_;
 };
 
 std::string told(const RankedLayout& r) {

@@ -105,15 +105,12 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   request.observed = mine.plan.request.observed;
   if (mine.plan.corrected) return advice_by_runs(mine, o, request);
   const auto resolved = resolve(request);  // its notes are on the screen already
-  SearchProblem& problem = resolved->problem;
-  problem.near_misses = false;
-  bool unlikely = false;
+  const SearchProblem& problem = resolved->problem;
   const auto search = [&] {
     const Stoppable stoppable;
-    auto found = recommended_search(problem, 1, progress_line());
-    unlikely = found->result.best.empty() && has_default_margin(*resolved);
-    return unlikely ? likeliest_search(*resolved, progress_line()) : std::move(found);
+    return likely_search(*resolved, progress_line());
   }();
+  const bool unlikely = search->problem.memory_limit_bytes > problem.memory_limit_bytes;
   if (search->result.best.empty())
     return "\n" + wrapped(mine.fits()
                               ? "No other layout fits among those that the search has for this framework."

@@ -20,6 +20,8 @@ Json error_of(const UserError& error) {
   for (const Problem& p : error.problems())
     all["problems"].push_back(
         {{"place", p.where}, {"finding", p.found}, {"expectation", p.expected}, {"remedy", p.remedy}});
+  if (const auto* const nothing = dynamic_cast<const NothingFits*>(&error); nothing != nullptr)
+    all["nearest"] = to_json(nothing->nearest);
   return all;
 }
 

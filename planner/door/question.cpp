@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/quantity.h"
 #include "base/version.h"
 #include "base/words.h"
 #include "core/bound_words.h"
@@ -109,12 +108,8 @@ Json answer_plan(const QuestionOfProgram& q, const Watch& watch) {
   const Asked a = asked(q.request, "request");
   const auto resolved = resolve(a.request);
   std::optional<Plan> found;
-  if (a.request.pareto) {
-    found = front(*resolved, watch).fastest;
-    if (!found) refuse_input("request", "no layout fits", "", "leave pareto out: the error says why");
-  } else {
-    found = planner::plan(*resolved, watch);
-  }
+  if (a.request.pareto) found = front(*resolved, watch).fastest;
+  if (!found) found = planner::plan(*resolved, watch);  // or throws with the reason
   add_notes(a.notes, *found);
   return plan_answer(q, *found);
 }

@@ -204,7 +204,8 @@ std::string describe_expected(const WeighedRisk& risk, const RankedLayout& safe)
 std::string describe_choices(const Plan& plan, const ScreenOptions& o) {
   const RankedLayout* const first = risk_row(plan, &WeighedRisk::try_first);
   const RankedLayout* const safe = risk_row(plan, &WeighedRisk::fall_back);
-  const std::string figures = "\n" + describe_figures(plan, o.palette, o.training);
+  const bool unsure = may_not_fit(plan.prediction.confidence);
+  const std::string figures = "\n" + describe_figures(plan, o.palette, o.training, unsure);
   if (first == nullptr || safe == nullptr) return describe_choice("RECOMMENDED", plan, o.palette) + figures;
   const std::string expected = describe_expected(*plan.risk, *safe);
   if (plan.layout == first->layout)

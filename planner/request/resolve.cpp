@@ -424,8 +424,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   problem.cluster = cluster_of(request, resolved->profile);
   set_workload(resolved->request, problem, resolved->notes);
   set_runner(*resolved);
-  // The other half is for the plans on fewer nodes.
-  problem.time_limit_s = request.time_limit_s / (request.or_nodes.empty() ? 1.0 : 2.0);
+  problem.time_limit_s = request.time_limit_s;
   if (!request.gap.empty()) problem.gap = parse_share(request.gap, "--gap");
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
   set_ranks(request, problem);

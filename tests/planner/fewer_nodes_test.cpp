@@ -114,6 +114,15 @@ TEST(FewerNodes, TheTimeLimitIsThatOfAllSearches) {
   for (const FewerNodes& f : found.fewer_nodes) EXPECT_TRUE(f.best || !f.why.empty()) << f.nodes;
 }
 
+// The other half is for the plans on fewer nodes, which a comparison does not make.
+TEST(FewerNodes, OnlyAPlanWithThemHasHalfOfTheTime) {
+  const PlanRequest r = request_on("llama3-8b", "dgx-h100:2", 64, "megatron-core", {1});
+  const auto resolved = resolve(r);
+  EXPECT_EQ(resolved->problem.time_limit_s, r.time_limit_s) << "as compare and tune have it";
+  EXPECT_EQ(compare({r}).front().plan->layout, plan(*resolved).layout);
+  EXPECT_EQ(resolved->problem.time_limit_s, r.time_limit_s / 2.0);
+}
+
 struct Held {
   double weights, moments;  // bytes for each parameter
 };
