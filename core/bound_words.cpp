@@ -26,7 +26,7 @@ const std::map<std::string, std::string (*)(const Layout&)> kAxes{
     {"chunks", [](const L& l) { return word(l.chunks); }},
     {"schedule", [](const L& l) { return l.pipeline > 1 ? l.schedule : ""; }},
     {"dp", [](const L& l) { return word(l.data); }},
-    {"zero", [](const L& l) { return word(l.zero); }},
+    {"zero", [](const L& l) { return l.replicas() > 1 ? word(l.zero) : ""; }},
     {"offload", [](const L& l) { return word(l.offload_optimizer); }},
     {"order", [](const L& l) { return l.pipeline > 1 && l.data > 1 ? enum_name(l.order) : ""; }},
     {"ep", [](const L& l) { return word(l.expert); }},

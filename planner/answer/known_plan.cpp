@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "core/bound_words.h"
+#include "planner/answer/recommend.h"
 #include "planner/explain/why_not.h"
 
 namespace mpt::planner {
@@ -23,12 +25,6 @@ std::unique_ptr<Resolved> on_faster_links(KnownPlan known, const SearchBounds& b
   for (DeviceGroup& group : known.plan.cluster.groups)
     for (LinkLevel& level : group.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
   return problem_of(known, bounds);
-}
-
-Candidate chosen(const SearchProblem& problem, const Plan& plan) {
-  Candidate c{estimate(problem, plan.layout), {}};
-  c.evaluation = evaluate_regardless(problem, c.estimate);
-  return c;
 }
 
 // Wraps each line with the indent of that line.
@@ -73,6 +69,9 @@ std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds&
   };
   if (lacks_prices(known)) refuse("missing");
   auto resolved = resolve(request_again(known, bounds));
+  resolved->problem.meant = bound_words(bounds);
+  for (const BoundWords& bound : resolved->problem.meant)
+    if (axis_word(bound.name, known.plan.layout).empty()) resolved->problem.known.clear();
   if (option != nullptr && resolved->cost->origin().digest != known.plan.cost.digest) refuse("another file");
   if (option == nullptr && !(known.profile + known.kernels).empty())
     refuse_input(known.profile.empty() ? "--kernels" : "--profile", "given",
@@ -82,10 +81,11 @@ std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds&
 
 std::string why_not(const KnownPlan& known, const Resolved& resolved, const std::string& words) {
   const SearchProblem& problem = resolved.problem;
-  const auto faster = on_faster_links(known, resolved.request.bounds);
+  const auto faster = on_faster_links(known, parse_bounds(words, "layout"));
   const Question question{known.plan, problem, known.plan.request.bounds,
                           faster ? &faster->problem : nullptr};
-  return fmt::format("Why not {}?\n", words) + wrapped_lines(why_not(question, chosen(problem, known.plan)));
+  return fmt::format("Why not {}?\n", words) +
+         wrapped_lines(why_not(question, priced(problem, known.plan.layout)));
 }
 
 }  // namespace mpt::planner

@@ -236,6 +236,7 @@ std::vector<BoundWords> asked_bounds(const SearchProblem& problem) {
 }
 
 SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words) {
+  if (!problem.meant.empty()) problem.meant = words;
   for (const BoundWords& own : bound_words(problem.own_bounds)) words.push_back(own);
   std::vector<std::string> parts;
   for (const BoundWords& w : words)

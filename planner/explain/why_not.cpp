@@ -11,7 +11,6 @@
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
-#include "planner/search/arrangement.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -24,10 +23,6 @@ constexpr int64_t kLargerBatch = 4;
 // The most that a rank can use, regardless of the limit that was set.
 double largest_limit(const SearchProblem& problem) {
   return double(most_tensor_bytes(problem.cluster, problem.execution));
-}
-
-bool limit_was_lowered(const SearchProblem& problem) {
-  return double(problem.memory_limit_bytes) < 0.99 * largest_limit(problem);
 }
 
 // Other circumstances, and whether the part of the space would win in them.
@@ -43,7 +38,8 @@ class Circumstances {
     const double most = largest_limit(q.part);
     SearchProblem roomy = q.part;
     roomy.memory_limit_bytes = int64_t(most);
-    if (limit_was_lowered(q.part) && try_in(fmt::format("a limit of {}", format_bytes(most)), roomy)) return;
+    const bool lowered = double(q.part.memory_limit_bytes) < 0.99 * most;
+    if (lowered && try_in(fmt::format("a limit of {}", format_bytes(most)), roomy)) return;
     roomy.memory_limit_bytes *= 2;
     try_in(fmt::format("{}s with twice the memory", reports::device_word(q.part.cluster)), roomy);
   }
@@ -66,6 +62,7 @@ class Circumstances {
     if (mine.best.empty() || !mine.certificate.optimal) return false;
     SearchProblem whole = std::move(part);
     whole.bounds = q_.allowed;
+    whole.meant.clear();
     const SearchResult best = search(whole, 1);
     if (best.best.empty() || !best.certificate.optimal) return false;
     const double mine_s = mine.best.front().evaluation.step_time_s,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/bound_words.h"
 #include "core/cluster_spec.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -42,7 +43,8 @@ struct SearchProblem {
   Precision precision = Precision::fp32;
   Training training;
   SearchBounds bounds;
-  SearchBounds own_bounds;  // those of them that the framework's name means: no remedy changes them
+  SearchBounds own_bounds;        // those of them that the framework's name means: no remedy changes them
+  std::vector<BoundWords> meant;  // bounds on what a layout must have, as --order on one with a pipeline
   Overlaps overlaps;
   SelectiveRecompute selective;
   Execution execution;  // of the framework that is to run the plan

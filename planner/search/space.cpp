@@ -3,7 +3,6 @@
 
 #include <numeric>
 
-#include "core/plan.h"
 #include "core/ties.h"
 
 namespace mpt::planner {
@@ -193,6 +192,10 @@ class DegreesEnumeration {
       return;
     }
     possible_ = true;
+    for (const BoundWords& bound : problem_.meant)
+      if (const std::string word = axis_word(bound.name, node_);
+          word.empty() || (bound.name == "order" && !contains(bound.values, word)))
+        return note("--" + bound.name + " would change nothing");
     if (refused(problem_.refused([&](const frameworks::Framework& f) {
           return supports_split(f, problem_.model, node_, problem_.workload);
         })))

@@ -90,6 +90,34 @@ TEST(Door, AnswersAboutAPlan) {
             std::string::npos);
 }
 
+// A choice that is no degree is a question about the layouts that have it, as tp=2 is.
+TEST(Door, OtherChoicesThanDegreesAreOfLayoutsThatHaveThem) {
+  Json request = llama();
+  request["cluster"] = "dgx-h100:2";
+  const Json plan = ask({{"do", "plan"}, {"request", request}})["answer"]["plan"];
+  const auto answer = [&](const std::string& layout) {
+    return ask({{"do", "why_not"}, {"plan", plan}, {"layout", layout}})["answer"]["text"].get<std::string>();
+  };
+  const auto fastest = [&](const std::string& layout) {
+    const std::string text = answer(layout), mark = " of this kind is ";
+    const size_t begin = text.find(mark);
+    return begin == std::string::npos ? text : text.substr(begin + mark.size(), 40);
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(fastest("sp=on"), "+sp ")) << answer("sp=on");
+  EXPECT_TRUE(has(fastest("cp-method=ring"), " cp")) << answer("cp-method=ring");
+  EXPECT_TRUE(has(fastest("zero=3"), "zero3")) << answer("zero=3");
+  EXPECT_TRUE(has(fastest("recompute=full"), "recompute=")) << answer("recompute=full");
+  EXPECT_FALSE(has(fastest("schedule=1f1b"), " pp1 ")) << answer("schedule=1f1b");
+  EXPECT_FALSE(has(fastest("order=data_outermost"), " pp1 ")) << answer("order=data_outermost");
+  request["framework"] = "torchtitan";
+  const Json sharded = ask({{"do", "plan"}, {"request", request}})["answer"]["plan"];
+  const std::string one =
+      ask({{"do", "why_not"}, {"plan", sharded}, {"layout", "zero=1"}})["answer"]["text"];
+  EXPECT_TRUE(has(one, "--zero 1")) << one;
+  EXPECT_TRUE(has(one, "No layout of this kind is possible")) << "it has ZeRO 2 and 3: " << one;
+}
+
 TEST(Door, TakesTheContentsOfFilesOfModelsAndClusters) {
   Json request = llama();
   request["model"] = {{"model_type", "llama"},       {"hidden_size", 4096},
