@@ -32,23 +32,19 @@ std::function<int()> done_by(Run run) {
 
 /// Adds the command to `app`. Returns the function that runs it and gives the exit code.
 std::function<int()> add_estimate(CLI::App& app, bool doctor = false);
-std::function<int()> add_check(CLI::App& app);
-std::function<int()> add_diagnose(CLI::App& app);
-std::function<int()> add_import(CLI::App& app);
-std::function<int()> add_explain(CLI::App& app);
-std::function<int()> add_export(CLI::App& app);
-std::function<int()> add_compare(CLI::App& app);
-std::function<int()> add_cluster(CLI::App& app);
-std::function<int()> add_model(CLI::App& app);
-std::function<int()> add_recommend(CLI::App& app);
-std::function<int()> add_tune(CLI::App& app);
-std::function<int()> add_page(CLI::App& app);
+using AddedCommand = std::function<int()>(CLI::App& app);
+AddedCommand add_check, add_cluster, add_compare, add_diagnose, add_explain, add_export, add_import,
+    add_model, add_page, add_recommend, add_tune;
 /// The plan once more for two CPU processes in fp32, with four layers of the model's kinds that are a few
 /// hundred wide. Throws UserError if the framework does not train them so.
 Plan smoke_plan(const Plan& plan);
 /// The command that takes two steps of it, with the files of this export target in `folder`. Throws UserError
 /// if they do not start on CPU processes.
 std::string smoke_command(const std::string& target, const Plan& plan, const std::string& folder);
+/// Throws UserError unless there is one price for all clusters, or one for each of them.
+void check_prices(const std::vector<double>& prices, size_t clusters);
+/// The text with each `name` replaced by `value`.
+std::string with_value(std::string text, std::string_view name, const std::string& value);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 

@@ -3,6 +3,8 @@
 // mpt-plan compare: a table of plans, or of the best plans along axes: clusters, frameworks, and any other
 // option of a request.
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <set>
@@ -26,6 +28,7 @@ constexpr size_t kMostPoints = 256;
 struct ComparedAxis {
   std::string name;
   std::vector<std::string> values;
+  std::string typed = {};  // behind --over; empty: the values of another option
 };
 
 struct CompareOptions {
@@ -35,10 +38,28 @@ struct CompareOptions {
   PlanOptions base;
 };
 
+// Errors of a value are those of its axis, as typed.
+template <class Work>
+auto told_of_axes(const std::vector<ComparedAxis>& axes, Work&& work) {
+  try {
+    return work();
+  } catch (const UserError& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& told : problems)
+      for (const ComparedAxis& axis : axes) {
+        if (axis.typed.empty() || split_at(told.where, ' ').front() != "--" + axis.name) continue;
+        told.where = "--over " + axis.typed;
+        told.remedy = told.remedy.empty() ? "put another value in its place"
+                                          : with_value(told.remedy, "--" + axis.name, "put in its place");
+      }
+    throw UserError(std::move(problems));
+  }
+}
+
 // "gpus=64,128"
 ComparedAxis parse_axis(const std::string& text) {
   const size_t equals = text.find('=');
-  ComparedAxis axis{text.substr(0, equals), {}};
+  ComparedAxis axis{text.substr(0, equals), {}, text};
   if (axis.name == "ranks") axis.name = "gpus";
   if (equals != std::string::npos) axis.values = split_at(text.substr(equals + 1), ',');
   std::erase(axis.values, "");
@@ -46,20 +67,20 @@ ComparedAxis parse_axis(const std::string& text) {
     refuse_input("--over", "\"" + text.substr(0, 40) + "\"", "an option and its values",
                  "for example --over gpus=64,128");
   PlanRequest tried;  // an unknown option is reported before the count of values
-  set_option(tried, axis.name, axis.values.front());
+  told_of_axes({axis}, [&] { set_option(tried, axis.name, axis.values.front()); });
   return axis;
 }
 
 // Checks that an option of an axis is given only there, and once.
 void check_axes(const CLI::App& command, const std::vector<ComparedAxis>& axes) {
-  for (size_t n = 0; n < axes.size(); ++n) {
-    const std::string option = "--" + axes[n].name;
+  std::set<std::string> seen;
+  for (const ComparedAxis& axis : axes) {
+    const std::string option = "--" + axis.name;
     const CLI::Option* const given = command.get_option_no_throw(option);
-    const bool twice = std::any_of(axes.begin(), axes.begin() + ptrdiff_t(n),
-                                   [&](const ComparedAxis& other) { return other.name == axes[n].name; });
+    const bool twice = !seen.insert(axis.name).second;
     if (!twice && (given == nullptr || given->count() == 0)) continue;
-    refuse_input("--over " + axes[n].name, "given with " + (twice ? "--over again" : option),
-                 "one of the two", "leave one of them out");
+    refuse_input("--over " + axis.name, "given with " + (twice ? "--over again" : option), "one of the two",
+                 "leave one of them out");
   }
 }
 
@@ -85,16 +106,6 @@ void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Compared
                      "a run that a plan keeps",
                      "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json");
     }
-}
-
-// One price for all, or one for each cluster.
-void check_prices(const std::vector<double>& prices, const std::vector<ComparedAxis>& axes) {
-  const auto clusters = find_if(axes, [](const ComparedAxis& a) { return a.name == "cluster"; });
-  const size_t count = clusters == axes.end() ? 1 : clusters->values.size();
-  if (prices.size() <= 1 || prices.size() == count) return;
-  refuse_input("--price",
-               fmt::format("{} prices for {} cluster{}", prices.size(), count, count == 1 ? "" : "s"),
-               "one for all, or one for each cluster in their order", "for example --price 2.5");
 }
 
 struct Point {
@@ -123,12 +134,14 @@ std::vector<Point> points_of(const CompareOptions& o, const std::vector<Compared
 
 std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   std::vector<Compared> rows;
-  std::vector<PlanRequest> requests;
-  for (Point& point : points_of(o, axes)) {
-    rows.push_back(std::move(point.compared));
-    requests.push_back(std::move(point.request));
-  }
-  std::vector<PlanOrReason> answers = compare_watched(requests);
+  std::vector<PlanOrReason> answers = told_of_axes(axes, [&] {
+    std::vector<PlanRequest> requests;
+    for (Point& point : points_of(o, axes)) {
+      rows.push_back(std::move(point.compared));
+      requests.push_back(std::move(point.request));
+    }
+    return compare_watched(requests);
+  });
   for (size_t n = 0; n < rows.size(); ++n) {
     if (answers[n].plan) rows[n].plan = as_observed(std::move(*answers[n].plan));
     rows[n].why = std::move(answers[n].reason);
@@ -137,10 +150,10 @@ std::vector<Compared> from_searches(const CompareOptions& o, const std::vector<C
 }
 
 std::vector<Compared> from_files(const CompareOptions& o) {
-  std::vector<Compared> rows;
-  for (const std::string& file : o.plans)
-    rows.push_back({{file}, o.prices.empty() ? 0.0 : o.prices.front(), as_observed(load_plan(file)), ""});
-  return rows;
+  const double price = o.prices.empty() ? 0.0 : o.prices.front();
+  return mapped<Compared>(o.plans, [&](const std::string& file) {
+    return Compared{{file}, price, as_observed(load_plan(file)), ""};
+  });
 }
 
 void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
@@ -158,7 +171,8 @@ void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
 void run(const CLI::App& command, CompareOptions& o) {
   const std::vector<ComparedAxis> axes = axes_of(command, o);
   check(o, axes);
-  check_prices(o.prices, axes);
+  const auto clusters = find_if(axes, [](const ComparedAxis& a) { return a.name == "cluster"; });
+  check_prices(o.prices, clusters == axes.end() ? 1 : clusters->values.size());
   read_runs(o.base, o.base.request_file);
   check_runs(o.base.request.observed, axes);
   Comparison comparison{{}, o.plans.empty() ? from_searches(o, axes) : from_files(o), o.base.cost};

@@ -62,6 +62,19 @@ Watch progress_line() {
   };
 }
 
+void check_prices(const std::vector<double>& prices, size_t clusters) {
+  if (prices.size() <= 1 || prices.size() == clusters) return;
+  refuse_input("--price",
+               fmt::format("{} prices for {} cluster{}", prices.size(), clusters, clusters == 1 ? "" : "s"),
+               "one for all, or one for each cluster in their order", "for example --price 2.5");
+}
+
+std::string with_value(std::string text, std::string_view name, const std::string& value) {
+  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
+    text.replace(at, name.size(), value);
+  return text;
+}
+
 void print_notes(const std::vector<std::string>& notes) {
   static std::set<std::string> told;
   for (const std::string& note : notes)

@@ -38,9 +38,7 @@ std::vector<Offer> read_offers(const RecommendOptions& o) {
     if (json.is_object() && json.size() == 1 && json.contains("offers")) json = Json(json["offers"]);
     offers = from_json<std::vector<Offer>>(json, o.offers);
   }
-  if (o.prices.size() > 1 && o.prices.size() != o.clusters.size())
-    refuse_input("--price", fmt::format("{} prices for {} clusters", o.prices.size(), o.clusters.size()),
-                 "one for all, or one for each cluster in their order", "for example --price 2.5");
+  check_prices(o.prices, o.clusters.size());
   for (size_t n = 0; n < o.clusters.size(); ++n) {
     offers.push_back(offer_of(o.clusters[n]));
     if (!o.prices.empty()) offers.back().price = o.prices[o.prices.size() == 1 ? 0 : n];

@@ -80,10 +80,7 @@ std::string smoke_command(const std::string& target, const Plan& plan, const std
   std::string lacks = entry.value("lacks", ""), text = entry.value("command", "");
   if (plan.layout.pipeline > 1) lacks = entry.value("lacks_with_stages", lacks);
   if (plan.layout.training.adapts()) lacks = "adapters, which start from trained weights";
-  constexpr std::string_view kMark = "@folder@";
-  for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark))
-    text.replace(at, kMark.size(), shell_word(folder));
-  if (lacks.empty()) return text;
+  if (lacks.empty()) return with_value(text, "@folder@", shell_word(folder));
   std::vector<std::string> others;
   for (const auto& [name, other] : table.items())
     if (other.contains("command")) others.push_back(name);

@@ -48,12 +48,6 @@ struct TuneOptions {
   double timeout_s = 1800.0;
 };
 
-std::string with_value(std::string text, const std::string& name, const std::string& value) {
-  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
-    text.replace(at, name.size(), value);
-  return text;
-}
-
 struct Ended {
   int code = 0;
   bool timed_out = false;

@@ -621,13 +621,20 @@ def axes(folder, eight):
     if [row[:2] for row in rows] != [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]] or any(re.match(r"tp(\d+)", row[2])[1] != row[0] for row in rows if row[2]):
         FAILURES.append(f"over two axes: {rows}")
     expect("over frameworks", run("mpt-plan", "compare", *eight, *one, "--over", "framework=torchtitan,megatron-core"), 0, "framework ", "torchtitan ")
-    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--gpus", "from 1")
+    expect("over, values of none", run("mpt-plan", "compare", *eight, *one, "--over", "ranks=0,8"), 2, "--over ranks=0,8: ", "from 1", "another value")
     expect("over, one value of no option", run("mpt-plan", "compare", *eight, *one, "--over", "gpu=8"), 2, "--over", 'did you mean "gpus"')
     expect("over, no values", run("mpt-plan", "compare", *eight, *one, "--over", "gpus"), 2, "--over gpus=64,128")
-    expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--seq")
+    expect("over, huge values", run("mpt-plan", "compare", *eight, *one, "--over", f"seq=1k,{10**30}"), 2, "--over seq")
     expect("over, unknown axis", run("mpt-plan", "compare", *eight, *one, "--over", "colour=1,2"), 2, "--over", 'unknown "colour"')
     expect("over, misspelt axis", run("mpt-plan", "compare", *eight, *one, "--over", "globl-batch=1,2"), 2, "global-batch")
-    expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, "--micro-batch")
+    expect("over, wrong value", run("mpt-plan", "compare", *eight, *one, "--over", "micro-batch=1,x"), 2, '--over micro-batch=1,x: "x"', "put another value in its place")
+    job = eight[:]
+    del job[job.index("--global-batch"):job.index("--global-batch") + 2]
+    expect("over, a count of tokens", run("mpt-plan", "compare", *job, *one, "--over", "global-batch=1M,2M"), 2, '--over global-batch=1M,2M: "1M"',
+           "put in its place 1M-tokens")
+    expect("over, as its remedy says", run("mpt-plan", "compare", *job, *one, "--over", "global-batch=1M-tokens,2M-tokens"), 0, "1M-tokens ")
+    expect("over, more than there are", run("mpt-plan", "compare", *eight, *one, "--over", "gpus=8,9"), 2, "--over gpus=8,9: 9", "--cluster dgx-h100:2")
+    expect("over, and as this one says", run("mpt-plan", "compare", *eight, "--cluster", "dgx-h100:2", "--over", "gpus=8,9"), 0, "gpus ")
     expect("over, a value beside it", run("mpt-plan", "compare", *eight, *one, "--over", "global-batch=32,64"), 2, "--over global-batch", "leave one of them out")
     expect("over, twice", run("mpt-plan", "compare", *eight, *one, "--over", "tp=1,2", "--over", "tp=4,8"), 2, "--over tp")
     expect("over, too many", run("mpt-plan", "compare", *eight, *one, "--over", "tp=" + ",".join(["1"] * 300)), 2, "more than 256")
