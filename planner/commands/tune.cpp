@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "base/clock.h"
@@ -27,6 +28,7 @@
 #include "base/text.h"
 #include "frameworks/export_targets.h"
 #include "planner/answer/exported_plan.h"
+#include "planner/answer/recommend.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/run_log.h"
 #include "planner/observe/observed_plan.h"
@@ -159,12 +161,10 @@ void write_tokens(const Plan& plan, const std::string& file) {
   const int64_t tokens = plan.workload.tokens_per_step() + plan.workload.global_batch + 1;
   std::string text;
   text.reserve(size_t(tokens * bytes));
-  uint64_t state = 1;
-  for (int64_t i = 0; i < tokens; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX
-    uint64_t token = (state >> 33) % uint64_t(plan.model.vocab);
-    for (int64_t byte = 0; byte < bytes; ++byte, token >>= 8) text.push_back(char(token & 255));
-  }
+  std::minstd_rand random;
+  for (int64_t i = 0; i < tokens; ++i)
+    for (int64_t byte = 0, token = int64_t(random()) % plan.model.vocab; byte < bytes; ++byte, token >>= 8)
+      text.push_back(char(token & 255));
   write_file_atomically(file, text);
 }
 
@@ -245,19 +245,20 @@ int run(TuneOptions& o) {
     const auto resolved = resolve_and_tell(request);
     check_launch(o, resolved->problem);
     if (const std::string unlike = drop_unlike_runs(*resolved); !unlike.empty()) print_notes({unlike});
-    Problem why;
-    const std::optional<Plan> plan = observed_plan(*resolved, progress_line(), why);
+    const Plan plan = searched_plan(*resolved, progress_line());
     if (stop_requested()) break;
-    if (!plan) throw UserError(why);
-    const Corrected& c = *plan->corrected;
+    // Before the first run there is one choice: the recommended layout.
+    Corrected c = plan.corrected.value_or(Corrected{});
+    if (!plan.corrected)
+      c.layouts.push_back({plan.layout, 0.0, plan.prediction.step_time_s, {}, 0, false, false});
     const bool settled = c.runs > 0 && (c.likely_loss <= kSettled || c.measure_next < 1);
-    if (settled || runs.size() >= size_t(o.runs)) {
-      fmt::print("{}\n{}: {} runs.\n", plan_screen(*plan),
+    if (settled || (plan.corrected && runs.size() >= size_t(o.runs))) {
+      fmt::print("{}\n{}: {} runs.\n", plan_screen(plan),
                  settled ? "No layout is expected to gain over 1%, with 95%"
                          : fmt::format("Stopped by --runs. The fastest layout is at most {} faster, with 95%",
                                        format_percent(c.likely_loss)),
                  runs.size());
-      if (!o.base.out.output.empty()) save_plan(*plan, o.base.out.output);
+      if (!o.base.out.output.empty()) save_plan(plan, o.base.out.output);
       return kExitOk;
     }
     const CorrectedLayout& next = c.layouts[size_t(std::max<int64_t>(1, c.measure_next) - 1)];

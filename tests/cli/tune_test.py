@@ -80,6 +80,16 @@ def of_a_launcher(folder, plan, launch):
     return runs
 
 
+def recommended_first(folder, launch):
+    """Of equally fast layouts, too, the first run is the plan's; --try-first is another plan."""
+    for number, more in enumerate(([], ["--micro-batch", 2], ["--try-first", "--framework", "torchtitan"])):
+        plan = os.path.join(folder, f"first{number}.json")
+        run("--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, *more, "-o", plan)
+        done = run("tune", plan, "--runs", 1, "--steps", 10, "--folder", f"{folder}/first{number}", "--launch", launch("runs"))
+        layouts = [json.load(open(file))["layout"] for file in (plan, f"{folder}/first{number}/run-1/plan.json")]
+        check(f"the first run, {more}", done[0] == 0 and layouts[0] == layouts[1], done[1])
+
+
 def failures(folder, plan, launch):
     expect("a launcher that fails", run("tune", plan, "--folder", f"{folder}/b", "--launch", launch("breaks")), 1, "the queue is closed", "run-1/output.txt")
     check("a launcher that fails", not os.path.exists(f"{folder}/b/journal.jsonl"), "it has observed something")
@@ -166,6 +176,7 @@ with tempfile.TemporaryDirectory() as scratch:
         return f"{sys.executable} {script} {{dir}} {kind}"
 
     found = of_a_launcher(scratch, job, launcher)
+    recommended_first(scratch, launcher)
     failures(scratch, job, launcher)
     killed(scratch, job, launcher, found)
     together(scratch, job, launcher)
