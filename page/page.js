@@ -3,7 +3,7 @@
 // and of the planner goes in as text, never as markup.
 'use strict';
 (function () {
-const {element, seconds, bytes, table, list, section} = mptDraw;
+const {element, seconds, signed, table, section} = mptDraw;
 const $ = (id) => document.getElementById(id);
 const field = (name) => $('q-' + name);  // of the question
 
@@ -193,6 +193,7 @@ function tell(text, button, act) {
 }
 function clearErrors() {
   $('problem').hidden = true;
+  $('nearest').textContent = '';
   for (const input of $('form').querySelectorAll('[aria-invalid]')) input.removeAttribute('aria-invalid');
   for (const text of document.querySelectorAll('.error')) text.textContent = '';
 }
@@ -202,7 +203,7 @@ function fieldOf(place) {
   const name = path[0] === 'bounds' ? path[1] : path[0];
   return name ? field(name) : null;
 }
-function showError(error) {
+function showError(error, request) {
   const rest = [];
   const problems = error.problems.length ? error.problems : [{place: '', finding: error.text, expectation: '', remedy: ''}];
   for (const problem of problems) {
@@ -220,9 +221,10 @@ function showError(error) {
   $('problem').hidden = rest.length === 0;
   for (const problem of rest) {
     element('p', $('problem'), (problem.place ? problem.place + ': ' : '') + problem.finding);
-    if (problem.expectation) element('p', $('problem'), 'Expected: ' + problem.expectation);
+    if (problem.expectation) element('p', $('problem'), 'Expected: ' + problem.expectation.split('\n')[0]);  // below: a bar of letters
     for (const remedy of problem.remedy.split('\n')) if (remedy.trim()) element('p', $('problem'), remedy.trim());
   }
+  if (error.nearest) drawDoctor('nearest', request, error.nearest);
   if (now.plan) tell('The answer below is to the last valid question.');
   else tell('');
   $('out').classList.toggle('old', Boolean(now.plan));
@@ -243,15 +245,16 @@ async function answer(limit) {
   });
   if (mine !== asked) return;
   clearTimeout(late);
-  if (found.error) { clearErrors(); showError(found.error); return settle(begun); }
   clearErrors();
+  if (found.error) { showError(found.error, request); return settle(begun); }
   $('out').classList.remove('old');
-  Object.assign(now, {request: request, plan: found.answer.plan, text: found.answer.text, data: found.answer.drawing});
+  Object.assign(now, {request: request, plan: found.answer.plan, text: found.answer.text, data: found.answer.drawing, doctor: null});
   const search = now.plan.search;
   if (search.optimal) tell('All ' + search.layouts.toLocaleString('en') + ' layouts searched in ' + search.seconds.toPrecision(2) + ' s.');
   else tell('Stopped after ' + search.seconds.toPrecision(2) + ' s; not proved: the best may be ' + (search.gap < 0.995 ? (search.gap * 100).toFixed(1) + '%' : 'any amount') + ' faster.', 'Go on searching', () => answer(120));
   draw();
   settle(begun);
+  drawDoctor('of-plan', request, now.plan.layout);
 }
 function settle(begun) {
   now.searching = false;
@@ -273,11 +276,12 @@ function draw() {
   showDefaults(plan, data);
   // The places first: a browser that is asked for widths between drawings lays the page out each time.
   const columns = () => { const pair = element('div', out, null, {class: 'pair'}); return [element('div', pair), element('div', pair)]; };
-  const top = element('div', out), first = columns(), middle = element('div', out), last = columns(), end = element('div', out);
-  for (const place of [...first, middle, ...last]) place.mptWidth = place.clientWidth;
+  const top = element('div', out), first = columns(), doctor = element('div', out, null, {id: 'of-plan'}), middle = element('div', out), last = columns(), end = element('div', out);
+  for (const place of [...first, doctor, middle, ...last]) place.mptWidth = place.clientWidth;
   drawTop(top, plan, data);
   mptDraw.memory(first[0], data);
   mptDraw.time(first[1], data);
+  if (now.doctor) mptDraw.doctor(doctor, now.doctor);
   const teach = section('What if', 'teach', middle);
   element('p', teach, 'Drag: the planner answers for each value. The plan above stays as it is.', {class: 'note'});
   drawSliders(teach, plan);
@@ -293,6 +297,14 @@ function draw() {
   drawProof(last[1], plan, data);
   mptDraw.cluster(end, data);
   window.scrollTo(0, scrolled);
+}
+// The memory doctor of a layout that answers the question, or comes nearest to it.
+async function drawDoctor(id, request, layout, mine = asked) {
+  if ($('doctor')) $('doctor').remove();  // of an older answer
+  const found = await ask({do: 'doctor', request: Object.assign({}, request, {layout: layout, bounds: undefined, gpus: undefined})});
+  if (mine !== asked || found.error) return;
+  now.doctor = id === 'of-plan' ? found.answer : null;
+  mptDraw.doctor($(id), found.answer);
 }
 // What the planner took where the question says nothing.
 function showDefaults(plan, data) {
@@ -310,13 +322,7 @@ function drawTop(parent, plan, data) {
   if (sure && sure.fits !== undefined && sure.fits !== null) element('span', head, 'fits: ' + percent(sure.fits), {class: 'pill' + (sure.fits < 0.9 ? ' less' : '')});
   element('p', top, data.facts[0][1][0].toUpperCase() + data.facts[0][1].slice(1) + '.', {class: 'sentence'});
   element('code', element('p', top), data.ranking[0][0]);
-  const figures = element('dl', top, null, {class: 'figures'});
-  for (const fact of data.headline.slice(1)) {
-    const cell = element('div', figures);
-    element('dt', cell, fact[0]);
-    element('dd', cell, fact[1]);
-    element('dd', cell, fact[2]);
-  }
+  mptDraw.facts(top, 'figures', data.headline.slice(1));
   drawChoices(top, plan, data);
   drawCertainty(top, plan, data);
   for (const note of plan.notes || []) element('p', top, note, {class: 'note'});
@@ -502,7 +508,6 @@ async function compare(index) {
   element('p', place, data.facts[0][1] + '.', {class: 'note'});
   const parts = new Map(now.data.parts.map((p) => [p[0], [p[1], 0]]));
   for (const p of data.parts) parts.set(p[0], [(parts.get(p[0]) || [0])[0], p[1]]);
-  const signed = (s) => Math.abs(s) < 1e-9 ? '' : (s < 0 ? '\u2212' : '+') + seconds(Math.abs(s) * 1e6);
   const lines = [['step', now.plan.prediction.step_time_s, found.answer.plan.prediction.step_time_s]].concat([...parts].map(([name, v]) => [name.replace('idle: ', '\u2003of it: '), v[0], v[1]]));
   table(place, ['*', 'the plan', 'this one', 'difference'], lines.map((l) => [l[0], seconds(l[1] * 1e6), seconds(l[2] * 1e6), signed(l[2] - l[1])])
     .concat([['peak memory', now.data.headline[3][1], data.headline[3][1], '']]));
@@ -531,11 +536,7 @@ function drawProof(parent, plan, data) {
   element('p', proof, data.search);
   table(proof, ['*layouts', ''], [['do not fit', s.over_memory], ['are provably slower', s.over_bound], ['are duplicates', s.same], ['were simulated', s.simulated], ['were not reached', s.not_reached]]
     .filter((row) => row[1] > 0).map((row) => [row[0], row[1].toLocaleString('en')]));
-  if (data.evidence.length) {
-    element('h3', proof, 'How sure it is');
-    element('p', proof, data.evidence[0]);
-    list(proof, data.evidence.slice(1));
-  }
+  mptDraw.evidence(proof, data);
   element('p', proof, 'Times from: ' + data.costs, {class: 'note'});
 }
 

@@ -229,8 +229,11 @@ Json memory_doctor(const PlanRequest& request, const Estimated& now) {
   }
   best = without_needless(start, std::move(best));
   for (const auto& [name, value] : best.settings) options += fmt::format(" {}{}", name, value);
-  return {
-      {"memory", memory_parts(now.plan)}, {"alone", alone}, {"together", best.rows}, {"options", options}};
+  return {{"memory", memory_parts(now.plan)},
+          {"device_bytes", now.plan.cluster.device.memory_bytes},
+          {"alone", alone},
+          {"together", best.rows},
+          {"options", options}};
 }
 
 std::string describe_doctor(const Estimated& now, const Json& doctor) {

@@ -14,7 +14,8 @@ Json memory_switches(const SearchProblem& problem);
 /// `request` with the settings and bounds of a row.
 PlanRequest request_with(const Json& row, const PlanRequest& request);
 
-/// {"memory": memory_parts(), "alone": [...], "together": [...], "options": ""}. "alone" has every switch in
+/// {"memory": memory_parts(), "device_bytes": ..., "alone": [...], "together": [...], "options": ""}.
+/// "device_bytes": the memory of the GPU that the parts fill. "alone" has every switch in
 /// the framework's file, largest saving first. "together" has the fastest combination of them that is likely
 /// to fit, 9 in 10, each on top of those before it. If there is none, the likeliest. It is empty if the
 /// layout is likely to fit. "options" has them for mpt-plan estimate --plan. A row has "option" of mpt-plan,

@@ -35,24 +35,17 @@ function bubble() {
 }
 function hover(target, text) {
   const tip = bubble();
-  const show = (event) => {
+  const show = (left, top) => {
     tip.textContent = text;
     tip.style.visibility = 'visible';
-    tip.style.left = Math.max(0, Math.min(event.clientX + 12, window.innerWidth - 270)) + 'px';
-    tip.style.top = (event.clientY + 14) + 'px';
+    tip.style.left = Math.max(0, Math.min(left, window.innerWidth - 270)) + 'px';
+    tip.style.top = top + 'px';
   };
-  target.addEventListener('pointermove', show);
-  target.addEventListener('pointerdown', show);  // a tap
-  target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
-  // The same for the keyboard.
-  target.addEventListener('focus', () => {
-    const box = target.getBoundingClientRect();
-    tip.textContent = text;
-    tip.style.visibility = 'visible';
-    tip.style.left = Math.min(box.right, window.innerWidth - 270) + 'px';
-    tip.style.top = (box.bottom + 4) + 'px';
-  });
-  target.addEventListener('blur', () => { tip.style.visibility = 'hidden'; });
+  const atPointer = (event) => show(event.clientX + 12, event.clientY + 14);
+  target.addEventListener('pointermove', atPointer);
+  target.addEventListener('pointerdown', atPointer);  // a tap
+  target.addEventListener('focus', () => { const box = target.getBoundingClientRect(); show(box.right, box.bottom + 4); });  // the keyboard
+  for (const end of ['pointerleave', 'blur']) target.addEventListener(end, () => { tip.style.visibility = 'hidden'; });
 }
 function choosable(target, act) {
   target.setAttribute('role', 'button');
@@ -74,8 +67,9 @@ function bytes(n, digits) {
   if (n === 0) return '0';
   let u = 0;
   while (n >= 1024 && u < 4) { n /= 1024; ++u; }
-  return n.toPrecision(digits || 3) + ' ' + units[u];
+  return (n < 999.5 || digits > 3 ? n.toPrecision(digits || 3) : n.toFixed(0)) + ' ' + units[u];
 }
+const signed = (s) => Math.abs(s) < 1e-9 ? '' : (s < 0 ? '\u2212' : '+') + seconds(Math.abs(s) * 1e6);
 // Ticks of an axis with close ends, with enough digits to differ from each other.
 function apart(values, format) {
   for (let digits = 3; ; ++digits) {
@@ -103,6 +97,25 @@ function table(parent, heads, rows, chosen, pick) {
   const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more', hidden: ''});
   new ResizeObserver(() => { more.hidden = frame.scrollWidth <= frame.clientWidth + 2; }).observe(frame);
 }
+// Rows of a name, its value, and what stands beside it.
+function facts(parent, kind, rows) {
+  const made = element('dl', parent, null, {class: kind});
+  for (const [name, value, beside] of rows) {
+    const cell = element('div', made);
+    element('dt', cell, name);
+    element('dd', cell, value);
+    if (beside !== undefined) element('dd', cell, beside, {class: 'beside'});
+  }
+}
+// Rows of a colour and its text.
+function legend(parent, rows) {
+  const made = element('div', parent, null, {class: 'legend'});
+  for (const [colour, text] of rows) {
+    const item = element('span', made);
+    element('i', item, null, {style: 'background:var(--' + colour + ')'});
+    item.appendChild(document.createTextNode(text));
+  }
+}
 function list(parent, items) {
   const made = element('ul', parent);
   items.forEach((text) => element('li', made, text));
@@ -115,19 +128,14 @@ function isNarrow(parent) { return Math.min(window.innerWidth, parent.mptWidth |
 // ---- the recommendation, or the run; why; and what now
 function recommendation(parent, data) {
   const first = section(data.comparison ? 'The run' : 'Recommendation', 'recommendation', parent);
-  const headline = element('dl', first, null, {class: 'headline'});
-  data.headline.forEach((fact) => {
-    const cell = element('div', headline);
-    element('dt', cell, fact[0]);
-    element('dd', cell, fact[1]);
-    element('dd', cell, fact[2], {class: 'beside'});
-  });
-  const facts = element('dl', first, null, {class: 'facts'});
-  data.facts.forEach((fact) => {
-    const cell = element('div', facts);
-    element('dt', cell, fact[0]);
-    element('dd', cell, fact[1]);
-  });
+  facts(first, 'headline', data.headline);
+  facts(first, 'facts', data.facts);
+}
+function evidence(parent, data) {
+  if (!data.evidence.length) return;
+  element('h3', parent, 'How sure it is');
+  element('p', parent, data.evidence[0]);
+  list(parent, data.evidence.slice(1));
 }
 function reasons(parent, data) { list(section('Why this layout', 'reasons', parent), data.reasons); }
 function next(parent, data) {
@@ -137,11 +145,7 @@ function next(parent, data) {
     element('p', next, step[1]);
     if (step[2]) element('code', element('pre', next), step[2]);
   });
-  if (data.evidence.length > 0) {
-    element('h3', next, 'How sure it is');
-    element('p', next, data.evidence[0]);
-    list(next, data.evidence.slice(1));
-  }
+  evidence(next, data);
 }
 function comparison(parent, data) {
   if (data.comparison) table(section('Measured against predicted', 'comparison', parent), ['', 'predicted', 'measured', 'measured is'], data.comparison);
@@ -200,12 +204,7 @@ function timeline(parent, data) {
   [['zoom-in', 'Zoom in', '+'], ['zoom-out', 'Zoom out', '\u2212'], ['left', 'Move left', '\u2190'], ['right', 'Move right', '\u2192'], ['whole', 'Whole step', 'All']].forEach((b) => {
     buttons[b[0]] = element('button', controls, b[2], {type: 'button', 'aria-label': b[1], id: 'timeline-' + b[0]});
   });
-  const legend = element('div', controls, null, {class: 'legend'});
-  [['forward', 'forward'], ['backward', 'backward'], ['weight', 'weight gradient'], ['transfer', 'transfer'], ['reduce', 'reduction'], ['step', 'optimizer']].forEach((l) => {
-    const item = element('span', legend);
-    element('i', item, null, {style: 'background:var(--' + l[0] + ')'});
-    item.appendChild(document.createTextNode(l[1]));
-  });
+  legend(controls, [['forward', 'forward'], ['backward', 'backward'], ['weight', 'weight gradient'], ['transfer', 'transfer'], ['reduce', 'reduction'], ['step', 'optimizer']]);
   const series = data.series;  // [name, spans]
   const end = lastMoment(series);
   const shown = element('p', timeline, '', {class: 'note', id: 'timeline-shown'});
@@ -311,7 +310,7 @@ function sizes(parent, data) {
 function memory(parent, data) {
   const {stacks, few, narrow, bar, flowHeight, wide} = sizes(parent, data);
   const memory = section('Memory of each ' + data.unit, 'memory', parent);
-  const kinds = [['weights', '--forward', 'weights'], ['gradients', '--backward', 'gradients'], ['optimizer', '--weight', 'optimizer'], ['transfer', '--transfer', 'transfer buffers'], ['activations', '--reduce', 'activations']];
+  const kinds = [['weights', 'forward', 'weights'], ['gradients', 'backward', 'gradients'], ['optimizer', 'weight', 'optimizer'], ['transfer', 'transfer', 'transfer buffers'], ['activations', 'reduce', 'activations']];
   const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
@@ -326,7 +325,7 @@ function memory(parent, data) {
     shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank + (layered ? ': ' + layersOf(m) + (layersOf(m) === 1 ? ' layer' : ' layers') : ''));
     kinds.forEach((k) => {
       const w = m[k[0]] * memoryScale;
-      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
+      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(--' + k[1] + ')'}), data.unit + ' ' + m.rank + (m.layers ? ' of ' + m.layers + ' layers' : '') + ', ' + k[2] + ': ' + bytes(m[k[0]]));
       x += w;
     });
     shape('text', memoryDrawing, {x: wide, y: y + bar / 2 + 5, 'text-anchor': 'end', class: 'ink'}, m.text);
@@ -339,12 +338,7 @@ function memory(parent, data) {
     const at = memoryLeft + data.memory_limit * memoryScale;
     shape('line', memoryDrawing, {x1: at, x2: at, y1: 0, y2: stacks * (bar + 6), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
   }
-  const memoryLegend = element('div', memory, null, {class: 'legend'});
-  kinds.forEach((k) => {
-    const item = element('span', memoryLegend);
-    element('i', item, null, {style: 'background:var(' + k[1] + ')'});
-    item.appendChild(document.createTextNode(k[2]));
-  });
+  legend(memory, kinds.map((k) => [k[1], k[2]]));
   // Few bars leave room for their figures.
   if (stacks <= 2) {
     table(memory, ['*'].concat(data.memory.map((m) => data.unit + ' ' + m.rank)), kinds.map((k) => [k[2]].concat(data.memory.map((m) => bytes(m[k[0]])))));
@@ -365,22 +359,37 @@ function memoryOverTime(parent, data) {
     shape('line', flowDrawing, {x1: flowLeft, x2: flowEnd, y1: flowY(flowTop * k), y2: flowY(flowTop * k), stroke: 'var(--line)'});
     shape('text', flowDrawing, {x: flowLeft - 6, y: flowY(flowTop * k) + 4, 'text-anchor': 'end'}, k === 0 ? '0' : bytes(flowTop * k));
   });
-  const flowColours = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--accent', '--ink'];
-  const flowLegend = element('div', flow, null, {class: 'legend'});
+  const colourOf = (index) => ['forward', 'backward', 'weight', 'transfer', 'reduce', 'step', 'accent', 'ink'][index % 8];
   data.memory_over_time.forEach((m, index) => {
-    const colour = 'var(' + flowColours[index % flowColours.length] + ')';
     const points = m[1].map((v, i) => (flowLeft + i / (m[1].length - 1) * (flowEnd - flowLeft)).toFixed(1) + ',' + flowY(v).toFixed(1)).join(' ');
-    hover(shape('polyline', flowDrawing, {points: points, fill: 'none', stroke: colour, 'stroke-width': 1.5}), data.unit + ' ' + m[0] + ': at most ' + bytes(Math.max(...m[1])));
-    const item = element('span', flowLegend);
-    element('i', item, null, {style: 'background:' + colour});
-    item.appendChild(document.createTextNode(data.unit + ' ' + m[0]));
+    hover(shape('polyline', flowDrawing, {points: points, fill: 'none', stroke: 'var(--' + colourOf(index) + ')', 'stroke-width': 1.5}), data.unit + ' ' + m[0] + ': at most ' + bytes(Math.max(...m[1])));
   });
+  legend(flow, data.memory_over_time.map((m, index) => [colourOf(index), data.unit + ' ' + m[0]]));
   if (data.memory_limit < flowTop) {
     shape('line', flowDrawing, {x1: flowLeft, x2: flowEnd, y1: flowY(data.memory_limit), y2: flowY(data.memory_limit), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
   }
   shape('text', flowDrawing, {x: flowLeft, y: flowBottom + 22}, '0');
   shape('text', flowDrawing, {x: flowEnd, y: flowBottom + 22, 'text-anchor': 'end'}, seconds(end));
   element('p', flow, 'Each forward pass fills memory and each backward pass frees it; of close points the highest is drawn.', {class: 'note'});
+}
+
+// ---- the memory doctor: what fills the fullest GPU, and what each switch of the framework saves
+function doctor(parent, data) {
+  const place = section('What fills a GPU, and what would save memory', 'doctor', parent), total = (sum, p) => sum + p.bytes;
+  const colours = ['forward', 'gathered', 'backward', 'weight', 'reduce', 'loss', 'transfer', 'step'];
+  const parts = data.memory.map((p, index) => Object.assign({colour: colours[index]}, p)).filter((p) => p.bytes > 0);
+  const words = (p) => p.part + ' ' + bytes(p.bytes) + (p.with ? ' (with ' + p.with + ')' : ''), has = 'the GPU has ' + bytes(data.device_bytes);
+  const wide = isNarrow(parent) ? 540 : 1100, scale = (wide - 2) / Math.max(parts.reduce(total, 0), data.device_bytes), limit = scale * data.device_bytes;
+  const drawing = picture(place, wide, 46, 'Memory of the fullest GPU: ' + parts.map(words).join(', ') + '; ' + has);
+  parts.forEach((p, index) => hover(shape('rect', drawing, {x: scale * parts.slice(0, index).reduce(total, 0), y: 4, width: scale * p.bytes, height: 38, fill: 'var(--' + p.colour + ')', stroke: 'var(--card)'}), words(p)));
+  shape('line', drawing, {x1: limit, x2: limit, y1: 0, y2: 46, stroke: 'var(--ink)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
+  legend(place, parts.map((p) => [p.colour, words(p)]).concat([['ink', has + ' (dashed)']]));
+  for (const [heading, rows] of [['Switches, each alone', data.alone], ['Together, each on top of those above', data.together]]) {
+    if (!rows.length) continue;
+    element('h3', place, heading);
+    table(place, ['*mpt-plan estimate --plan plan.json \u2026', 'saves', 'step', 'fits'], rows.map((s) => s.refusal ? [s.option + ' (' + s.written + ') does not go: ' + s.refusal, '', '', ''] :
+      [s.option + ' (' + s.written + ')', bytes(s.saved_bytes), signed(s.added_s), Math.floor(s.likelihood * 100) + '%']));
+  }
 }
 
 // ---- the run
@@ -539,6 +548,6 @@ function report(parent, data) {
   for (const part of [run, front, ranking, cluster, rejected, instructions]) part(parent, data);
 }
 
-return {element, shape, isNarrow, section, picture, hover, seconds, bytes, table, list, recommendation, reasons, next, comparison, time, timeline, memory,
-  memoryOverTime, run, front, ranking, cluster, rejected, instructions, report};
+return {element, shape, isNarrow, section, picture, hover, seconds, signed, facts, evidence, bytes, table, list, recommendation, reasons, next, comparison, time, timeline, memory,
+  memoryOverTime, doctor, run, front, ranking, cluster, rejected, instructions, report};
 })();

@@ -2,17 +2,21 @@
 """The page in headless Chromium, from one file and with the network off: typing, wrong input, a dropped file, a click in a
 plot, sliders, a link opened in a new tab, widths and the policy.
 
-Usage: page_test.py FOLDER [PICTURES]. FOLDER has the built page (scripts/page); pictures of four widths go to PICTURES.
-Exits with 77, a skip for ctest, where the page or Chromium is missing.
+Usage: page_test.py FOLDER [PICTURES [ANSWER]]. FOLDER has the built page (scripts/page); pictures of widths go to PICTURES, if it is not empty.
+ANSWER: the program of answer.cpp, which answers where the page was not built (native.py). Exits with 77, a skip for ctest, where both
+or Chromium are missing.
 """
 
+import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
 import urllib.parse
 
 import browser
+import native
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
          "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
@@ -124,7 +128,8 @@ def check_limit(page):
     heads = page.run("[...document.querySelectorAll('#ranking th')].map((e) => e.textContent)")
     beyond = page.run("[...document.querySelectorAll('#ranking tbody tr')].findIndex((row) => row.children[5].textContent === '49%') + 1")
     expect(heads[5] == "fits" and beyond > 1, "the ranking says how likely each layout fits")
-    expect(f"Beyond the limit of 69.9 GiB: {beyond}." in page.run("document.getElementById('ranking').textContent"), "and which is beyond the limit")
+    said = page.run("document.querySelector('#ranking p.note:not(.more)').textContent")
+    expect(re.match(rf"Beyond the limit of [\d.]+ GiB: ([\d, ]+, )?{beyond}[.,]", said), f"and which is beyond the limit: {said}")
     expect(page.run("document.querySelectorAll('#front-limit').length") == 1, "the plot has the limit")
     answered(page, lambda: page.run("location.hash = 'model=llama3-8b&cluster=dgx-h100:1&global_batch=64'"))
 
@@ -212,23 +217,47 @@ def check_nothing_fits(page):
     page.type("model", "llama3-405b")
     page.wait("!document.getElementById('problem').hidden")
     expect("GiB" in page.run("document.getElementById('problem').textContent"), "where nothing fits, what is missing is told")
+    page.wait("document.querySelector('#nearest #doctor')")
+    said = page.run("document.querySelector('#nearest svg').getAttribute('aria-label')")
+    expect("gradients" in said and "logits and loss" in said, "and what fills a GPU with the nearest layout")
     answered(page, lambda: page.type("model", "llama3-8b"))
+    page.wait("document.querySelector('#of-plan #doctor')")
+    expect(not page.run("document.querySelector('#nearest').children.length"), "it goes with the next answer")
 
 
-def check_risk(chromium, file):
+def check_doctor(page):
+    """The bar has the parts that the planner counts, and each switch its saving, its time and its option."""
+    answered(page, lambda: page.run("location.hash = 'model=llama3-8b&cluster=dgx-h100:1&global_batch=64&seq=16384&framework=torchtitan'"))
+    page.wait("document.querySelector('#of-plan #doctor')")
+    said = page.run("document.querySelector('#doctor svg').getAttribute('aria-label')")
+    parts = page.run("[...document.querySelectorAll('#doctor .legend span')].map((e) => e.textContent)")
+    expect(all(part in said for part in parts[:-1]) and "80.0 GiB (dashed)" in parts[-1], f"the bar is told to those who do not see it: {said}")
+    widths = page.run("[...document.querySelectorAll('#doctor rect')].map((e) => Number(e.getAttribute('width')))")
+    expect(len(widths) == len(parts) - 1 and all(width > 0 for width in widths), "each part has its length")
+    rows = page.run("[...document.querySelectorAll('#doctor tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))")
+    full = next((row for row in rows if row[0].startswith("--recompute full (")), ["", "", "", ""])
+    expect(full[1].endswith("GiB") and full[2].endswith(" s") and full[3].endswith("%"), f"a switch has its saving, its time and its likelihood: {full}")
+    page.run("document.querySelector('#doctor rect').dispatchEvent(new PointerEvent('pointermove', {clientX: 9, clientY: 9}))")
+    expect(page.run("document.getElementById('tip').textContent") == parts[0], "a part tells its figure")
+    answered(page, lambda: page.run("location.hash = 'model=llama3-8b&cluster=dgx-h100:1&global_batch=64'"))
+
+
+def check_risk(chromium, address):
     eight = urllib.parse.quote(json.dumps({"like": "rtx4090", "nodes": 1, "gpus_per_node": 8}))
-    page = chromium.open(f"file://{file}#model=llama3-8b&cluster={eight}&global_batch=64&framework=torchtitan")
+    page = chromium.open(f"{address}#model=llama3-8b&cluster={eight}&global_batch=64&framework=torchtitan")
     page.wait("document.querySelector('.choices')")
     said = page.run("document.querySelector('.choices').textContent")
     expect("TRY FIRST" in said and "FALL BACK" in said, "what to try first and what to fall back to")
 
 
 def check_widths(chromium, address, pictures):
-    for width, height in ((390, 844), (1024, 768), (1440, 900), (1920, 1080)):
-        for dark in (False, True) if width in (390, 1440) else (False,):
+    for width, height in ((390, 844), (1024, 768), (1280, 900), (1440, 900), (1920, 1080)):
+        for dark in (False, True) if width in (390, 1280, 1440) else (False,):
             page = chromium.open(address, width, height, dark)
-            page.wait("document.querySelector('#step')")
+            page.wait("document.querySelector('#of-plan #doctor')")
             wrong = page.run(LOOK)
+            wrong += page.run("[...document.querySelectorAll('#doctor .scroll')].filter((e) => e.scrollWidth > e.clientWidth + 2).map(() => 'a table of switches is wider')")
+            wrong += page.run("[...document.querySelectorAll('#doctor *')].filter((e) => parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => 'small: ' + e.textContent)")
             expect(not wrong, f"at {width}{', dark' if dark else ''}: names, identifiers, width and contrast are right {wrong or ''}")
             if pictures:
                 name = os.path.join(pictures, f"page-{width}{'-dark' if dark else ''}")
@@ -238,17 +267,19 @@ def check_widths(chromium, address, pictures):
 
 
 def main():
-    folder, pictures = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    folder, pictures, program = (sys.argv[1:] + ["", ""])[:3]
     file = os.path.join(os.path.abspath(folder), "mpt.html")
-    if browser.PROGRAM is None or not os.path.exists(file):
+    built = os.path.exists(file)
+    if browser.PROGRAM is None or not (built or os.path.exists(program)):
         print(f"SKIPPED: {'chromium is not installed' if browser.PROGRAM is None else 'scripts/page has not been run'}")
         sys.exit(77)
     if pictures:
         os.makedirs(pictures, exist_ok=True)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, browser.Browser(scratch) as chromium:
-        page = chromium.open("file://" + file + SMALL)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, contextlib.ExitStack() as open_until, browser.Browser(scratch) as chromium:
+        address = "file://" + file if built else open_until.enter_context(native.NativePage(program, scratch)).address
+        page = chromium.open(address + SMALL)
         page.call("Network.enable")
-        page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        page.call("Network.emulateNetworkConditions", offline=built, latency=0, downloadThroughput=-1 if not built else 0, uploadThroughput=-1 if not built else 0)
         check_answer(page)
         check_typing(page)
         check_units(page)
@@ -258,13 +289,14 @@ def main():
         check_copies(page)
         check_keys(page)
         check_print(page)
+        check_doctor(page)
         check_nothing_fits(page)
         link = page.run("location.href")
         other = chromium.open(link)
         other.wait("document.querySelector('#step')")
         expect(other.run("document.querySelector('#step').textContent") == page.run("document.querySelector('#step').textContent"), "a link opened in a new tab is the plan")
-        check_risk(chromium, file)
-        check_widths(chromium, "file://" + file + SMALL, pictures)
+        check_risk(chromium, address)
+        check_widths(chromium, address + SMALL, pictures)
         expect(not chromium.errors, f"no error in the console {chromium.errors or ''}")
         check_policy(page)
 

@@ -91,6 +91,7 @@ TEST(Doctor, ARowIsTheDifferenceOfTwoEstimates) {
   EXPECT_GT(chunked->at("saved_bytes"), int64_t{20} << 30) << "20,480 tokens of 152,064 words, several times";
   EXPECT_DOUBLE_EQ(chunked->at("step_time_s"), other.plan.prediction.step_time_s);
   EXPECT_EQ(chunked->at("fits"), other.fits());
+  EXPECT_EQ(doctor.at("device_bytes"), now.plan.cluster.device.memory_bytes);
   EXPECT_EQ(row_of(doctor.at("alone"), "--recompute full"), nullptr) << "in force";
   EXPECT_EQ(row_of(doctor.at("alone"), "--zero 3"), nullptr) << "in force";
   EXPECT_EQ(row_of(doctor.at("alone"), "--zero 1"), nullptr) << "takes more";

@@ -90,6 +90,25 @@ TEST(Door, AnswersAboutAPlan) {
             std::string::npos);
 }
 
+// Where nothing fits, the layout that lacks least memory is drawn: its bar is in the text, too.
+TEST(Door, TheNearestLayoutIsToldWhereNothingFits) {
+  Json request = llama();
+  request["model"] = "llama3-405b";
+  const Json error = ask({{"do", "plan"}, {"request", request}})["error"];
+  ASSERT_TRUE(error.contains("nearest")) << error.dump(1);
+  EXPECT_NE(error["text"].get<std::string>().find("g gradients "), std::string::npos) << "the bar";
+  request["layout"] = error["nearest"];
+  const Json doctor = ask({{"do", "doctor"}, {"request", request}})["answer"];
+  ASSERT_EQ(doctor["memory"].size(), 8u);
+  double sum = 0.0;
+  for (const Json& part : doctor["memory"]) sum += double(part["bytes"]);
+  EXPECT_GT(sum, 3.0 * double(doctor["device_bytes"])) << "of a GPU with 80 GB";
+  EXPECT_EQ(doctor["device_bytes"], int64_t{80} << 30);
+  request = llama();
+  request["bounds"] = {{"tp", {3}}};
+  EXPECT_FALSE(ask({{"do", "plan"}, {"request", request}})["error"].contains("nearest")) << "nothing divides";
+}
+
 // A choice that is no degree is a question about the layouts that have it, as tp=2 is.
 TEST(Door, OtherChoicesThanDegreesAreOfLayoutsThatHaveThem) {
   Json request = llama();
