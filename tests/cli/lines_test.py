@@ -183,7 +183,8 @@ class Problem:
         lines = lines[start:]
         others = [i for i, line in enumerate(lines) if i > 0 and re.match(r"  \S", line)]
         lines = lines[: others[0]] if others else lines
-        self.remedies = [line.strip() for line in lines if line.startswith("    ")]
+        bar = " " * 15  # of memory, with its legend
+        self.remedies = [line.strip() for line in lines if line.startswith("    ") and not line.startswith(bar)]
         self.text = re.sub(r"^mpt-\w+: error: ", "", " ".join(line.strip() for line in lines if not line.startswith("    ")))
         self.where = self.text.split(": ")[0]
         self.option = self.where.split()[0] if self.where.startswith("--") else ""

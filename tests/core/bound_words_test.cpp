@@ -44,13 +44,13 @@ TEST(BoundWords, TellWhichOfThemALayoutBreaks) {
 
 TEST(BoundWords, WhatALayoutCannotShowBreaksNothing) {
   const SearchBounds bounds =
-      parse_bounds("sp=on,cp-method=ring,order=data_outermost,etp=2,schedule=gpipe", "test");
+      parse_bounds("sp=on,cp-method=ring,order=data_outermost,etp=2,schedule=gpipe,zero=3", "test");
   EXPECT_EQ(broken_bounds(bounds, Layout{}), Options{});
   Layout split;
   split.tensor = split.context = split.pipeline = split.data = split.expert = 2;
   split.expert_tensor = 1;
   split.context_method = ContextMethod::all_to_all;
-  EXPECT_EQ(broken_bounds(bounds, split).size(), 5u);
+  EXPECT_EQ(broken_bounds(bounds, split).size(), 6u);
 }
 
 TEST(BoundWords, ExpertsThatAreSplitLikeTheRestHaveTheirTensorDegree) {

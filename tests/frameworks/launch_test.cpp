@@ -363,8 +363,9 @@ TEST(Launch, ScriptsNameTheirOwnArguments) {
   EXPECT_EQ(read(length + "--gradient_checkpointing 1").layout.recompute, Recompute::full);
   EXPECT_EQ(read(length + "--vision_tower openai/clip").unknown, std::vector<std::string>{"vision_tower"});
   EXPECT_EQ(read(length + "--use_cpu True").unknown, std::vector<std::string>{"use_cpu"});
-  EXPECT_TRUE(has_note(read(length + "--lazy_preprocess True --data_path x.json"),
-                       "lazy_preprocess, data_path: not known to transformers 5.24.0 or transformers 4.57.1"));
+  EXPECT_TRUE(
+      has_note(read(length + "--lazy_preprocess True --data_path x.json"),
+               "lazy_preprocess, data_path: not known to transformers 5.24.0 or transformers 4.57.1"));
 }
 
 TEST(Launch, ProgramsOfOtherKindsAreNotJudged) {

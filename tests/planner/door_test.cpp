@@ -122,7 +122,9 @@ TEST(Door, OtherChoicesThanDegreesAreOfLayoutsThatHaveThem) {
     const size_t begin = text.find(mark);
     return begin == std::string::npos ? text : text.substr(begin + mark.size(), 40);
   };
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
   EXPECT_TRUE(has(fastest("sp=on"), "+sp ")) << answer("sp=on");
   EXPECT_TRUE(has(fastest("cp-method=ring"), " cp")) << answer("cp-method=ring");
   EXPECT_TRUE(has(fastest("zero=3"), "zero3")) << answer("zero=3");
@@ -131,8 +133,7 @@ TEST(Door, OtherChoicesThanDegreesAreOfLayoutsThatHaveThem) {
   EXPECT_FALSE(has(fastest("order=data_outermost"), " pp1 ")) << answer("order=data_outermost");
   request["framework"] = "torchtitan";
   const Json sharded = ask({{"do", "plan"}, {"request", request}})["answer"]["plan"];
-  const std::string one =
-      ask({{"do", "why_not"}, {"plan", sharded}, {"layout", "zero=1"}})["answer"]["text"];
+  const std::string one = ask({{"do", "why_not"}, {"plan", sharded}, {"layout", "zero=1"}})["answer"]["text"];
   EXPECT_TRUE(has(one, "--zero 1")) << one;
   EXPECT_TRUE(has(one, "No layout of this kind is possible")) << "it has ZeRO 2 and 3: " << one;
 }
