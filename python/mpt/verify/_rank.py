@@ -116,6 +116,8 @@ class Counting(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         if any(one not in (torch.Tensor, torch.nn.Parameter, FakeTensor) for one in types):
             return NotImplemented  # a tensor of tensors: the operators on its parts come here
+        if function is torch.ops._c10d_functional.wait_tensor.default:
+            return arguments[0]  # a fake one makes a new tensor
         result, name = function(*arguments, **(named or {})), function._schema.name
         self.see((result, arguments, named) if name in OF_FSDP else result, OF_FSDP.get(name, ""))
         if function.namespace in ("c10d", "_c10d_functional"):
