@@ -119,7 +119,7 @@ Exported export_automodel(const Plan& plan) {
                 {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan, !own_file)},
               {"loss_fn", fixed_part("loss_fn")},
-              {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
+              {"optimizer", {{"_target_", "torch.optim.AdamW"}, {"fused", true}}}};
   // Their sparse attention over context ranks has these kernels only (_transformers/capabilities.py:479).
   static const std::vector<std::string> kSparse{"deepseek_v4", "glm_moe_dsa"};
   if (l.context > 1 && contains(kSparse, plan.model.type)) recipe["model"]["backend"] = fixed_part("sparse");

@@ -399,7 +399,7 @@ TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
   EXPECT_NE(
       recipe.find("loss_fn:\n  _target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy\n"),
       std::string::npos);
-  EXPECT_NE(recipe.find("optimizer:\n  _target_: torch.optim.AdamW\n"), std::string::npos);
+  EXPECT_NE(recipe.find("optimizer:\n  _target_: torch.optim.AdamW\n  fused: true\n"), std::string::npos);
   EXPECT_NE(recipe.find("  tokenizer: null\n"), std::string::npos) << recipe;
   const ExportedFile& script = file_of(own, "run_automodel.sh");
   EXPECT_TRUE(script.executable);

@@ -76,7 +76,7 @@ class Trainer:
         self.models = {stage: make_model(stage, self.mesh) for stage in range(STAGES) if RANK_OF_STAGE[stage] == pipeline_rank}
         set_weights(self.models, options.init, options.seed)
         self.parameters = [p for model in self.models.values() for p in model.parameters()]
-        self.optimizer = torch.optim.AdamW(self.groups(), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+        self.optimizer = torch.optim.AdamW(self.groups(), lr=0.0, betas=(0.9, 0.95), eps=1e-8, fused=True)
         self.data = Dataset(options.data, options.data_format, options.seed)
         self.loss_scale, self.good_steps, self.skipped, self.losses = 65536.0 if PRECISION == "fp16" else 1.0, 0, 0, []
         # if pipeline

@@ -59,7 +59,7 @@ class Trained:
         trainer.options = types.SimpleNamespace(weight_decay=0.1, clip=1.0, warmup=10, steps=100, lr=1e-3, min_lr=1e-4)
         trainer.mesh, trainer.models, trainer.clock = self.mesh, self.models, self.file.Clock()
         trainer.parameters = self.parameters = [parameter for model in self.models.values() for parameter in model.parameters()]
-        trainer.optimizer = self.optimizer = torch.optim.AdamW(trainer.groups(), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+        trainer.optimizer = self.optimizer = torch.optim.AdamW(trainer.groups(), lr=0.0, betas=(0.9, 0.95), eps=1e-8, fused=True)
         trainer.loss_scale, trainer.good_steps, trainer.skipped, trainer.losses = 1.0, 0, 0, []
 
     def forward_and_backward(self, watch: Watch) -> None:
