@@ -96,6 +96,8 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
   const auto* const framework = frameworks::find_framework(execution.framework);  // null: older software
   if (framework != nullptr && contains(framework->abilities.plain_attention, model.type))
     execution.kernels.attention = AttentionKernel::plain;
+  if (framework != nullptr && contains(framework->abilities.plain_norms, model.type))
+    execution.kept.rms_norm_bytes = 4;
   for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
     if (contains(r.execution, own))
       refuse_input("--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",

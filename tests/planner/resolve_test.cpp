@@ -210,6 +210,17 @@ TEST(Resolve, PricesTheAttentionThatAClassHasByDefault) {
   EXPECT_NE(attention("gpt-oss-20b", "torchtitan"), AttentionKernel::plain) << "a class of its own";
 }
 
+// By mpt.verify, nemo-automodel 0.7.0: Llama and Qwen2 have norms of one kernel.
+TEST(Resolve, CountsCopiesOfNormsThatAClassTakesApart) {
+  const auto bytes = [](const std::string& model) {
+    PlanRequest r = request(model);
+    r.framework = "automodel";
+    return resolve(r)->problem.execution.kept.rms_norm_bytes;
+  };
+  for (const char* model : {"qwen3-8b", "mistral-7b", "phi3-mini"}) EXPECT_EQ(bytes(model), 4) << model;
+  for (const char* model : {"llama3-8b", "qwen2.5-7b"}) EXPECT_EQ(bytes(model), 0) << model;
+}
+
 TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
   PlanRequest r = request();
   r.framework = "mpt";
