@@ -54,12 +54,14 @@ int64_t widened_bytes(const LayerProgram& program) {
 }
 
 // Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
-// elementwise operator makes gradients of the inputs that it saved, one or two.
-int64_t workspace_by_operator(const LayerProgram& program) {
+// elementwise operator makes gradients of the inputs that it saved, one or two. Gradients of weights, of
+// `unit` bytes each, stay.
+int64_t workspace_by_operator(const LayerProgram& program, int64_t unit) {
   int64_t held = 0, arriving = 0, peak = 0;  // in addition to saved bytes
   for (auto op = program.operators.rbegin(); op != program.operators.rend(); ++op) {
     const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
                                                           : std::min(op->saved_bytes, 2 * arriving);
+    held += op->parameters * unit;
     peak = std::max(peak, held + arriving + made);
     held -= op->saved_bytes;
     if (made > 0) arriving = made;
@@ -184,11 +186,9 @@ void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& 
 }
 
 // Adds the columns and rows of each weight gradient of a layer.
-void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
+void add_gradient_shapes(const LayerProgram& layer, std::set<std::array<int64_t, 2>>& shapes) {
   for (const Operator& op : layer.operators)
-    if (const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
-        is_product(op.shape) && !contains(shapes, shape))
-      shapes.push_back(shape);
+    if (is_product(op.shape)) shapes.insert({op.shape.columns, op.shape.inner});
 }
 
 }  // namespace
@@ -271,7 +271,9 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
     const LayerProgram& layer = programs.layer(kind);
     layers_.push_back(piece_of(layer));
     const Execution& execution = programs.layout().execution;
-    if (execution.states.frees_pieces) layers_.back().backward_workspace = workspace_by_operator(layer);
+    if (execution.states.frees_pieces)
+      layers_.back().backward_workspace =
+          workspace_by_operator(layer, element_bytes(programs.layout().precision));
     int64_t& input = layers_.back().kept[size_t(Recompute::full)];
     input = std::min(layers_.back().computed, input * execution.kept.full_recompute_inputs);
     if (execution.kept.waits_on_host) {
@@ -326,9 +328,8 @@ void StagePieces::work_at_once() {
 
 // One empty gradient of each shape, in the precision of weights; for routed experts, of one expert.
 void StagePieces::set_empty_gradients(Precision precision) {
-  std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
-  for (const auto& shape : dense_gradient_shapes_)
-    if (!contains(shapes, shape)) shapes.push_back(shape);
+  std::set<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
+  shapes.insert(dense_gradient_shapes_.begin(), dense_gradient_shapes_.end());
   for (const auto& [columns, inner] : shapes)
     empty_gradient_bytes_ += LayerBuilder::rounded(columns * inner * element_bytes(precision));
 }
@@ -383,13 +384,15 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
     const AtWork& own = h->at_work;
     const auto next = h->times > 1 ? h : std::next(h);
     const int64_t below = next == pieces.rend() ? 0 : next->at_work.backward;
-    const int64_t change = (first ? own.late : 0) + own.summed - h->kept();
-    if (h->times > 1) reduced = std::max(reduced, own.reduced);
-    const int64_t running = h->made_again() + h->piece->backward_workspace + h->gradient_in + own.backward +
-                            (h == pieces.rbegin() ? 0 : below) + reduced;
+    const int64_t change = (first ? own.late : 0) + own.stays - h->kept();
+    const int64_t running =
+        std::max(h->made_again() + h->piece->backward_workspace, own.gradients - h->kept()) + h->gradient_in +
+        own.backward + (h == pieces.rbegin() ? 0 : below);
     const int64_t ended = change + own.gradients + own.reduced + below;
-    const int64_t most = held + std::max<int64_t>(0, (h->times - 1) * change);
-    peak = std::max(peak, most + std::max(running, ended));
+    peak = std::max(peak, held + std::max(running + reduced, ended));
+    if (h->times > 1)  // the second, or the last
+      peak = std::max(
+          peak, held + std::max(change, (h->times - 1) * change) + std::max(running + own.reduced, ended));
     held += h->times * change;
     reduced = own.reduced;
   }
@@ -492,7 +495,10 @@ int64_t StagePieces::chunk_gradient_bytes(const Layout& layout, const StageConte
   const int64_t all = head * (sums + element_bytes(layout.precision));
   // The last micro-batch's copy, its share and the new copy live together.
   if (layout.zero_of_gradients() < 2) return LayerBuilder::rounded(all + head * sums / dense_shard(layout));
-  const int64_t gathered = layout.zero >= 3 ? head * element_bytes(layout.precision) : 0;
+  const bool twice =
+      content.has_embedding && tied_parameters_ > 0 && layout.execution.states.gathers_tied_twice;
+  const int64_t gathered =
+      head * element_bytes(layout.precision) * ((layout.zero >= 3 ? 1 : 0) + (twice ? 1 : 0));
   const int64_t counted = frees_pieces(layout) ? -gathered : counts.largest * gradient_element_bytes(layout);
   return LayerBuilder::rounded(std::max<int64_t>(0, all - counted));
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/layout.h"
@@ -93,9 +94,9 @@ class StagePieces {
  private:
   /// Bytes that are there while a piece runs, with Execution::frees_pieces: gathered weights in its forward
   /// and in its backward, whole gradients, and the copy that is reduced. Then what stays after its backward:
-  /// the gradients that the first one makes, and what waits for the sum over replicas.
+  /// the gradients that the first one makes, and more, or less, until the last piece's has run.
   struct AtWork {
-    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, late = 0, summed = 0;
+    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, late = 0, stays = 0;
   };
   /// Equal pieces in a row.
   struct Held {
@@ -115,7 +116,7 @@ class StagePieces {
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            std::vector<Held>& pieces) const;
   void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t whole, int64_t share,
-                   int64_t frozen_bytes) const;
+                   int64_t frozen_bytes, bool ties) const;
   /// Parameters of the token table on other tensor ranks. This rank has their gradients, too.
   int64_t other_tables(const Layout& layout, const Piece& piece) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
@@ -154,7 +155,7 @@ class StagePieces {
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
   // Shapes of weight gradients of layers without experts, and of those with experts: each once.
-  std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
+  std::set<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
   int64_t freed_logits_ = 0;          // Execution::frees_logits
   MemoryUse enlarged_ = MemoryUse::none;

@@ -233,9 +233,13 @@ class LayerBuilder {
   LayerBuilder& saves_copies(int64_t columns) {
     return keep_both(rounded(product_input_bytes(last(), expert_rows() * columns)));
   }
-  /// Keeps an expert's output for every copy, in the activations' precision.
+  /// Keeps an expert's output for every copy, in the activations' precision. In fp32 the sum's backward has
+  /// three more: the gradient that arrives, and its products with outputs and scores.
   LayerBuilder& saves_expert_outputs(int64_t columns) {
-    return keep_both(rounded(expert_rows() * columns * (execution().kept.fp32_expert_outputs ? 4 : unit_)));
+    const bool wide = execution().kept.fp32_expert_outputs;
+    const int64_t bytes = rounded(expert_rows() * columns * (wide ? 4 : unit_));
+    if (wide) last().backward_workspace_bytes = std::max(last().backward_workspace_bytes, 3 * bytes);
+    return keep_both(bytes);
   }
   /// Keeps the attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {

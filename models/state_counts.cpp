@@ -67,35 +67,60 @@ int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) cons
 // FSDP2 keeps the buffer of a gather with the weights until the next piece's forward, and gathers
 // the next piece during a backward. A reduced copy lives to the next reduction (torch 2.15.0,
 // _fsdp_param_group.py: wait_for_unshard, post_backward). Run: benchmarks/verified.py.
+//
+// A table that the head shares is in one group with the embedding. It is gathered from the first use to the
+// last, and its gradients wait for each other, unless a loss by chunks has reduced the head's. The head's is
+// a view, so their sum is a third (findings/tied_gradients_take_three_tables.sh). Some frameworks have two
+// weights of one table, with two gradients that are reduced at once.
 void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t whole, int64_t share,
-                              int64_t frozen_bytes) const {
+                              int64_t frozen_bytes, bool ties) const {
   const StateBytes& states = layout.execution.states;
   const int64_t unit = element_bytes(layout.precision),
                 weights = enlarged(parameters * unit + frozen_bytes, MemoryUse::gathered, enlarged_);
   const int64_t tables = other_tables(layout, *h.piece);
   const int64_t late =
       (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
+  // Without the padding of what is gathered and reduced.
+  const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
   // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
   if (!frees_pieces(layout)) {
-    h.at_work = {.gradients = (parameters + tables) * unit, .late = late};
+    h.at_work = {.gradients = gradients, .late = late};
     return;
   }
-  const int64_t reduced = layout.zero_of_gradients() >= 2 ? std::max<int64_t>(states.reduced_bytes, unit) : 0;
-  // The head's backward begins with the loss, which needs no weights. A tied table is in one group, which is
-  // gathered from the first use to the last.
-  const bool stays = h.piece != &head_ || states.keeps_head || model_.tied_embeddings;
-  h.at_work = {weights * (layout.zero >= 3 && stays ? 2 : 1),
-               layout.zero >= 3 && stays ? weights : 0,
-               reduced > 0 ? (parameters + tables) * unit : 0,
-               enlarged(parameters * reduced, MemoryUse::reduced, enlarged_),
-               late,
-               layout.shard < layout.replicas() ? share * reduced : 0};
+  const bool again = layout.zero >= 3, reduces = layout.zero_of_gradients() >= 2;
+  const int64_t reduced = reduces ? std::max<int64_t>(states.reduced_bytes, unit) : 0;
+  // The head's backward begins with the loss, which needs no weights.
+  const bool stays = h.piece != &head_ || states.keeps_head;
+  AtWork& own = h.at_work;
+  own = {weights * (again && stays ? 2 : 1),
+         again && stays ? weights : 0,
+         reduces ? gradients : 0,
+         enlarged(parameters * reduced, MemoryUse::reduced, enlarged_),
+         late,
+         (layout.shard < layout.replicas() ? share * reduced : 0) - (again ? 0 : weights)};
+  const int64_t copies = states.gathers_tied_twice ? 2 : 1, table = ties ? tied_parameters_ * unit : 0;
+  const bool chunks = sums_head_by_chunks(layout);
+  if (h.piece == &embedding_ && ties) {
+    own.backward = 0;
+    h.gradient_in += 2 * (2 - copies) * table;
+    own.gradients += chunks ? 0 : (copies - 2) * table;
+    own.reduced *= chunks ? 1 : copies;
+    own.stays -= (again ? copies : copies - 1) * table;
+  }
   if (h.piece != &head_) return;
   // A loss by chunks sums the head's gradient meanwhile.
-  const bool twice = states.gathers_tied_twice && model_.tied_embeddings;
-  if (sums_head_by_chunks(layout)) h.at_work.forward += h.at_work.gradients + h.at_work.reduced;
-  if (twice && (sums_head_by_chunks(layout) || layout.zero == 2)) h.at_work.forward += weights;
-  if (twice && layout.zero == 2) h.at_work.backward += weights;
+  own.forward += (chunks ? own.gradients + own.reduced : 0) + (ties ? copies - 1 : 0) * table;
+  // Where logits leave the head before the loss, its weights are gone when they are in 32 bits. A buffer is
+  // not. transformers computes the loss inside the model.
+  const bool leave = layout.execution.kept.keeps_stage_outputs;
+  const int64_t loss = leave ? head_.computed + head_.forward_workspace - freed_logits_ : 0;
+  if (again && freed_logits_ > 0)
+    own.forward = ties ? std::max<int64_t>(0, copies * table - loss)
+                       : own.forward - (stays ? std::min(weights, loss) : 0);
+  if (!ties) return;
+  own.backward += again ? 0 : (copies - 1) * table;
+  own.gradients = own.reduced = 0;
+  own.stays += (copies + (chunks ? 0 : 1)) * table;
 }
 
 StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
@@ -133,7 +158,8 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     before = at_work;
     counts.other_tables += other_tables(layout, *h.piece);
     if (makes_gradients_late(layout))
-      set_at_work(layout, h, at_work, whole, dense_share + expert_share, frozen + frozen_expert);
+      set_at_work(layout, h, at_work, whole, dense_share + expert_share, frozen + frozen_expert,
+                  tied_parameters_ > 0 && content.has_embedding && content.has_head);
   }
   return counts;
 }

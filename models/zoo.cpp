@@ -27,11 +27,6 @@ ZooModel read_zoo(const Json& json, const std::string& where) {
 
 std::string without_owner(const std::string& id) { return lower_case(id.substr(id.find('/') + 1)); }
 
-// Whether `name` is the id, such as "meta-llama/Llama-3.1-8B", or the id without its owner.
-bool is_called(const std::string& id, const std::string& name) {
-  return lower_case(name) == lower_case(id) || lower_case(name) == without_owner(id);
-}
-
 using Words = std::vector<std::string>;
 
 // "owner/Qwen2.5-32B-FP8" as qwen, 2.5, 32b and fp8.
@@ -168,8 +163,10 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
   };
   for (const ZooModel& zoo : zoo_models()) {
     if (zoo.name == id) return known(zoo, zoo.aliases.empty() ? "" : zoo.aliases.front());
+    // An id such as "meta-llama/Llama-3.1-8B", or without its owner.
     for (const std::string& alias : zoo.aliases)
-      if (is_called(alias, id)) return known(zoo, alias);
+      if (lower_case(id) == lower_case(alias) || lower_case(id) == without_owner(alias))
+        return known(zoo, alias);
   }
   if (const auto path = whole ? cached_config(id) : std::nullopt) {
     ImportedModel read = load_path(*path, as);

@@ -24,10 +24,6 @@ std::vector<std::string_view> lines_of_part(std::string_view text) {
   return lines;
 }
 
-std::string_view without_indent(std::string_view line) {
-  return line.substr(std::min(line.find_first_not_of(' '), line.size()));
-}
-
 bool holds(std::string_view condition, const TrainerConditions& conditions) {
   const bool negated = condition.starts_with("not ");
   if (negated) condition.remove_prefix(4);
@@ -97,7 +93,7 @@ std::string kept_lines(std::string_view text, const TrainerConditions& condition
   std::string kept;
   std::vector<bool> open;
   for (const std::string_view line : lines_of_part(text)) {
-    const std::string_view words = without_indent(line);
+    const std::string_view words = line.substr(std::min(line.find_first_not_of(' '), line.size()));
     if (words.starts_with("# if ")) {
       open.push_back(holds(words.substr(5), conditions));
     } else if (words == "# end") {

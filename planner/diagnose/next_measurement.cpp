@@ -65,11 +65,6 @@ std::string describe(const Benchmark& b, CommunicationKind kind, double share, c
       enum_name(kind), format_percent(share));
 }
 
-// Compute's share of the predicted step.
-double compute_share(const Plan& plan) {
-  return reports::time_parts(plan).front().seconds / plan.prediction.step_time_s;
-}
-
 }  // namespace
 
 std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& run) {
@@ -87,7 +82,8 @@ std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& 
                     "compute, {} of "
                     "the predicted step.",
                     shell_word(name.empty() ? plan.model.name : name), plan.workload.sequence,
-                    enum_name(plan.layout.precision), format_percent(compute_share(plan))));
+                    enum_name(plan.layout.precision),
+                    format_percent(reports::time_parts(plan).front().seconds / plan.prediction.step_time_s)));
   }
   const ExposedCommunication* worst = nullptr;
   for (const ExposedCommunication& e : plan.prediction.exposed) {

@@ -8,10 +8,6 @@ namespace {
 
 using frameworks::PartialRecompute;
 
-PartialRecompute recompute_rule(const SearchProblem& problem) {
-  return problem.framework ? problem.framework->abilities.partial_recompute : PartialRecompute::any;
-}
-
 class RecomputeFitter {
  public:
   RecomputeFitter(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
@@ -20,7 +16,7 @@ class RecomputeFitter {
         stages_(stages),
         peaks_(peaks),
         all_fit_(all_fit),
-        rule_(recompute_rule(problem)),
+        rule_(problem.framework ? problem.framework->abilities.partial_recompute : PartialRecompute::any),
         layout_(layout),
         counts_(stages.kind_of_stage.size(), 0),
         footprint_of_stage_(counts_.size(), 0),
