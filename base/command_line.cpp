@@ -6,7 +6,6 @@
 
 #include "base/files.h"
 #include "base/module.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/version.h"
 

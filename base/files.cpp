@@ -12,7 +12,6 @@
 #include <fstream>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 
 namespace mpt {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/values.h"
 
-#include "base/ranges.h"
-
 namespace mpt {
 
 WorkBudget::WorkBudget(std::string file, int64_t most_bytes)

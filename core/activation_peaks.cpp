@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation_peaks.h"
 
-#include "base/ranges.h"
 #include "core/action_memory.h"
 #include "core/lower.h"
 

@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/ranges.h"
-#include "base/text.h"
 #include "base/words.h"
 
 namespace mpt {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/ranges.h"
 #include "core/action_memory.h"
 
 namespace mpt {

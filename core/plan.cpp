@@ -5,7 +5,6 @@
 
 #include "base/digest.h"
 #include "base/json.h"
-#include "base/ranges.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 

@@ -2,7 +2,6 @@
 #include "frameworks/dialects.h"
 
 #include "base/embedded.h"
-#include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "models/family.h"

@@ -6,8 +6,6 @@
 #include <array>
 
 #include "base/embedded.h"
-#include "base/ranges.h"
-#include "base/text.h"
 
 namespace mpt::frameworks {
 

@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/text.h"
 #include "frameworks/dialects.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"

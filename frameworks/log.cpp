@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt::frameworks {
 namespace {

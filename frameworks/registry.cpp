@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/error.h"
-
 namespace mpt::frameworks {
 namespace {
 

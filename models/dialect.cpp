@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/json.h"
-#include "base/ranges.h"
 #include "models/family.h"
 
 namespace mpt::models {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/draft.h"
 
-#include "base/ranges.h"
-
 namespace mpt::models {
 namespace {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_program.h"
 
-#include "base/ranges.h"
 #include "models/layer_builder.h"
 #include "models/layer_kinds.h"
 

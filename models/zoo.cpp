@@ -5,8 +5,6 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "base/ranges.h"
-#include "base/text.h"
 
 namespace mpt::models {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 
 namespace mpt::reports {
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "base/ranges.h"
 #include "reports/compare.h"
 
 namespace mpt::runtime {

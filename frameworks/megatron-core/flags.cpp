@@ -3,9 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {

@@ -4,8 +4,6 @@
 
 #include "frameworks/megatron-core/import.h"
 
-#include "base/error.h"
-#include "base/text.h"
 #include "frameworks/asked.h"
 #include "frameworks/dialects.h"
 #include "frameworks/framework.h"

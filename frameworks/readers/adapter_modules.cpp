@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/error.h"
-#include "base/text.h"
 #include "frameworks/export.h"
 
 namespace mpt::frameworks {

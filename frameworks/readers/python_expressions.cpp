@@ -4,7 +4,6 @@
 #include <array>
 
 #include "base/json.h"
-#include "base/text.h"
 #include "frameworks/rules.h"
 
 namespace mpt::frameworks {

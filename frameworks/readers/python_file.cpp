@@ -5,9 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/error.h"
 #include "base/json.h"
-#include "base/text.h"
 #include "frameworks/imported_file.h"
 
 namespace mpt::frameworks {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/shell_words.h"
 
-#include "base/error.h"
 #include "base/json.h"
 #include "frameworks/imported_file.h"
 #include "frameworks/readers/expressions.h"

@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/ranges.h"
-
 namespace mpt::frameworks {
 namespace {
 

@@ -5,7 +5,6 @@
 
 #include <numeric>
 
-#include "base/text.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/asked.h"
 #include "frameworks/export.h"

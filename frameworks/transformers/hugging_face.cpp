@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/transformers/hugging_face.h"
 
-#include "base/error.h"
 #include "frameworks/dialects.h"
 #include "models/hf_config.h"
 #include "models/zoo.h"

@@ -7,8 +7,6 @@
 
 #include <fmt/ranges.h>
 
-#include "base/error.h"
-#include "base/text.h"
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"

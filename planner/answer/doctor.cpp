@@ -2,11 +2,8 @@
 #include "planner/answer/doctor.h"
 
 #include "base/embedded.h"
-#include "base/error.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "core/ties.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/memory_parts.h"

@@ -9,7 +9,6 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/ranges.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "planner/request/resolve.h"

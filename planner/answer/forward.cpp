@@ -3,7 +3,6 @@
 
 #include "base/interruption.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/utilisation.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/known_plan.h"
 
-#include "base/error.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "core/bound_words.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/why_not.h"

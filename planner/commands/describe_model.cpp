@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "base/quantity.h"
-#include "base/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "models/layer_kinds.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/operator_times.h"
 
-#include "base/ranges.h"
 #include "planner/cost/operator_pieces.h"
 
 namespace mpt::planner {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/step_cost.h"
 
-#include "base/ranges.h"
 #include "planner/cost/operator_collectives.h"
 #include "planner/cost/operator_pieces.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/step_pricer.h"
 
-#include "base/ranges.h"
 #include "core/rank_grid.h"
 #include "planner/cost/operator_collectives.h"
 

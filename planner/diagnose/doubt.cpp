@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "core/bound_words.h"
 #include "planner/api.h"
 #include "planner/explain/confidence.h"

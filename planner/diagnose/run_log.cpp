@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/text.h"
 
 namespace mpt::planner {
 namespace {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "models/footprint.h"
 #include "planner/explain/confidence.h"

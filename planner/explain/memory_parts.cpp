@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "models/footprint.h"
 #include "planner/memory/memory_model.h"

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "planner/search/layout_of_bounds.h"
 #include "planner/search/leaves.h"
 #include "reports/utilisation.h"

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "core/plan_words.h"
 #include "core/ties.h"
 #include "models/parameter_count.h"

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/ranges.h"
-
 namespace mpt::planner {
 namespace {
 

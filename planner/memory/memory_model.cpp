@@ -2,7 +2,6 @@
 #include "planner/memory/memory_model.h"
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "core/activation_peaks.h"
 #include "core/gpu_memory.h"
 #include "core/lower.h"

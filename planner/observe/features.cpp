@@ -3,9 +3,7 @@
 
 #include <numeric>
 
-#include "base/error.h"
 #include "base/json.h"
-#include "base/ranges.h"
 #include "planner/explain/operators.h"
 
 namespace mpt::planner {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "core/ties.h"
 #include "planner/answer/recommend.h"
 #include "planner/explain/confidence.h"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/observe/observed_run.h"
 
-#include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/quantity.h"
-#include "base/text.h"
 #include "core/short_form.h"
 #include "planner/diagnose/judge.h"
 #include "planner/diagnose/run_log.h"

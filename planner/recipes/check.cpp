@@ -3,8 +3,6 @@
 
 #include <tuple>
 
-#include "base/error.h"
-#include "base/ranges.h"
 #include "base/threads.h"
 #include "core/layout.h"
 #include "frameworks/supports/supports.h"

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "base/version.h"
 #include "reports/html.h"
 #include "reports/table.h"

@@ -5,10 +5,8 @@
 
 #include <array>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "base/values.h"
 #include "core/plan.h"

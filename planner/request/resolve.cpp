@@ -3,11 +3,9 @@
 
 #include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "base/threads.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"

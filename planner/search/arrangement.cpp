@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {

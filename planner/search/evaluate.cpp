@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/evaluate.h"
 
-#include "base/error.h"
 #include "base/quantity.h"
 #include "core/lower.h"
 #include "planner/memory/memory_model.h"

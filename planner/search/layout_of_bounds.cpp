@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/layout_of_bounds.h"
 
-#include "base/error.h"
-#include "base/ranges.h"
 #include "core/bound_words.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/supports/supports.h"

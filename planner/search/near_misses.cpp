@@ -2,7 +2,6 @@
 #include "planner/search/near_misses.h"
 
 #include "base/clock.h"
-#include "base/ranges.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/inner_bound.h"
 

@@ -3,8 +3,6 @@
 
 #include <numeric>
 
-#include "base/error.h"
-
 namespace mpt::planner {
 namespace {
 

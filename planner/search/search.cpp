@@ -2,8 +2,6 @@
 #include "planner/search/search.h"
 
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/ranges.h"
 #include "base/threads.h"
 #include "core/ties.h"
 #include "planner/search/search_thread.h"

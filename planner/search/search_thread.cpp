@@ -3,7 +3,6 @@
 
 #include <numeric>
 
-#include "base/error.h"
 #include "planner/search/complete_leaf.h"
 #include "planner/search/open_leaf.h"
 

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt::planner {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/simulate/slow_paths.h"
 
-#include "base/ranges.h"
 #include "planner/simulate/rounds.h"
 
 namespace mpt::planner {

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
-#include "base/text.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/nodes.h"
 

@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/values.h"
 #include "profiler/hardware/kernel_tables.h"
 

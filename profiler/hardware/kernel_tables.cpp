@@ -5,7 +5,6 @@
 
 #include "base/digest.h"
 #include "base/embedded.h"
-#include "base/error.h"
 
 namespace mpt::profiler {
 

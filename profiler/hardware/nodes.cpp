@@ -6,7 +6,6 @@
 
 #include "base/embedded.h"
 #include "base/json.h"
-#include "base/ranges.h"
 
 namespace mpt::profiler {
 

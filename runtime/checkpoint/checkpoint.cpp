@@ -5,7 +5,6 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "base/ranges.h"
 #include "models/parameter_count.h"
 
 namespace mpt::runtime {

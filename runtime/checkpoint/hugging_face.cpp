@@ -3,7 +3,6 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "base/ranges.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {

@@ -2,7 +2,6 @@
 #include "runtime/monitor/metrics.h"
 
 #include "base/json.h"
-#include "base/text.h"
 
 namespace mpt::runtime {
 namespace {

@@ -10,7 +10,6 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/quantity.h"
-#include "base/ranges.h"
 #include "base/terminal.h"
 #include "reports/table.h"
 #include "runtime/monitor/metrics.h"

@@ -4,7 +4,6 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "base/ranges.h"
 
 namespace mpt::runtime {
 namespace {

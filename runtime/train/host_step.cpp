@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/host_step.h"
 
-#include "base/ranges.h"
-
 namespace mpt::runtime {
 
 AdamW options_of(const AdamW& options, bool decays, double fixed_step) {

@@ -2,7 +2,6 @@
 #include "runtime/train/rank_worker.h"
 
 #include "base/error.h"
-#include "base/ranges.h"
 #include "core/gpu_memory.h"
 #include "models/footprint.h"
 #include "runtime/device/cpu/cpu_device.h"

@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/ranges.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/launch.h"
 
