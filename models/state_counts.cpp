@@ -39,11 +39,15 @@ int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool with
                              bool of_experts) const {
   const StateBytes& states = layout.execution.states;
   const int64_t shard = of_experts ? expert_shard(layout) : dense_shard(layout);
-  if (shard == 1 || !(of_experts ? states.shards_whole_experts : states.shards_whole_rows)) return 0;
+  if (shard == 1 || !(of_experts || states.shards_whole_rows)) return 0;
   int64_t padding = 0;
-  for (const Weight& w : piece.weights)
-    if (w.expert == of_experts && !(without_table && w.rows * w.columns == tied_parameters_))
+  for (const Weight& w : piece.weights) {
+    const bool divides = model_.hidden % shard == 0 || w.columns / model_.hidden % shard == 0;
+    const bool dealt =
+        !of_experts || states.shards_whole_experts || (states.deals_uneven_experts && !divides);
+    if (dealt && w.expert == of_experts && !(without_table && w.rows * w.columns == tied_parameters_))
       padding += ((w.rows + shard - 1) / shard * shard - w.rows) * w.columns;
+  }
   return padding;
 }
 
@@ -111,9 +115,9 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   // A loss by chunks sums the head's gradient meanwhile.
   own.forward += (chunks ? own.gradients + own.reduced : 0) + (ties ? copies - 1 : 0) * table;
   // Where logits leave the head before the loss, its weights are gone when they are in 32 bits. A buffer is
-  // not. transformers computes the loss inside the model.
-  const bool leave = layout.execution.kept.keeps_stage_outputs;
-  const int64_t loss = leave ? head_.computed + head_.forward_workspace - freed_logits_ : 0;
+  // not.
+  const int64_t loss =
+      states.frees_head_before_loss ? head_.computed + head_.forward_workspace - freed_logits_ : 0;
   if (again && freed_logits_ > 0)
     own.forward = ties ? std::max<int64_t>(0, copies * table - loss)
                        : own.forward - (stays ? std::min(weights, loss) : 0);

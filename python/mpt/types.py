@@ -345,8 +345,10 @@ class Execution:
     gathers_tied_twice: Optional[bool] = None  # a table that the head shares is gathered for each of the two
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
+    deals_uneven_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where none of their dimensions divides
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
     keeps_head: Optional[bool] = None  # the gathered head stays to its backward
+    whole_at_start: Optional[int] = None  # frozen weights of 4 or 8 bits on a device before it shards them: 0 its share, 1 all, 2 all and its share
     wide_table_moments: Optional[bool] = None  # where moments are in 8 bits, those of token and position tables are not
     narrow_moment_block: Optional[int] = None  # moments are in 8 bits where a rank's share of a tensor is a multiple of this many weights
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages

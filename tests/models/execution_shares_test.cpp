@@ -83,7 +83,11 @@ TEST(ExecutionShares, WholeExpertsAreDealtOutAndPadded) {
   EXPECT_NEAR((states("qwen3-30b-a3b", "transformers-fsdp", 48) - states("qwen3-30b-a3b", "torchtitan", 48)) /
                   (8 * qwen * (3.0 / 128 - 1.0 / 48)),
               1.0, 1e-3);
-  EXPECT_EQ(states("mixtral-8x7b", "pytorch", 24), states("mixtral-8x7b", "transformers-fsdp", 24));
+  EXPECT_EQ(states("mixtral-8x7b", "pytorch", 24), states("mixtral-8x7b", "transformers-fsdp", 24))
+      << "24 divides neither 8 nor 4,096 nor 14,336";
+  EXPECT_NEAR(states("mixtral-8x7b", "transformers-fsdp", 64) / states("mixtral-8x7b", "pytorch", 64), 8.0,
+              0.5)
+      << "the exported file cuts 14,336 in 64";
   EXPECT_NEAR(states("mixtral-8x7b", "transformers-fsdp", 8) / states("mixtral-8x7b", "torchtitan", 8), 1.0,
               1e-3);
 }
