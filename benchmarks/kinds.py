@@ -16,6 +16,7 @@ POOLED, OTHER_PRECISION, MOST_RUNS = 4.0, 0.3, 16  # like Spread and confidence.
 NORMAL = (-1.2815515655446004, -0.5244005127080407, 0.0, 0.5244005127080407, 1.2815515655446004)
 # Student's t that a tenth exceeds, by degrees of freedom from 1: a deviation from few kinds is less sure than its value.
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356, 1.350, 1.345, 1.341, 1.337, 1.333, 1.330, 1.328, 1.325)
+FEW = 10  # runs
 HELD = {"step_time": 0.8, "peak_memory": LIKELY}
 PARTS = ("software", "layers", "precision", "training")
 
@@ -142,16 +143,17 @@ def of_few(deviation, kinds):
 
 
 def measured(rows, asked):
-    """The table: for each part the deviation to add, and the numbers of runs and kinds that it comes from."""
-    table, everything = [], {"step_time": [], "peak_memory": []}
-    for part in PARTS[:-1]:
-        entry, count, kinds = {"part": part}, {}, len(list(left_out_kinds(part, rows)))
-        for measure, all_runs in everything.items():
+    """The table: for each part the deviation to add, and the numbers of runs and kinds that it comes from. A measure of few runs has that of
+    the parts before it together."""
+    table, everything = [], {measure: [] for measure in HELD}
+    for part in PARTS:
+        entry, said, kinds = {"part": part}, [], len(list(left_out_kinds(part, rows)))
+        for measure, before in everything.items():
             runs = left_out_runs(part, rows, asked[measure], measure)
-            all_runs += [(of, ratios, weight / kinds) for of, ratios, weight in runs]
-            entry[measure] = of_few(least_deviation(runs, measure), kinds)
-            count[measure] = sum(len(ratios) for _, ratios, _ in runs)
-        table.append({**entry, "source": f"{kinds} kinds left out in turn, {count['step_time']} step times and {count['peak_memory']} peaks "
-                                         "(benchmarks/kinds.py)"})
-    together = {measure: of_few(least_deviation(runs, measure), len(table)) for measure, runs in everything.items()}
-    return [*table, {"part": PARTS[-1], **together, "source": f"no record trains otherwise: kinds of the other {len(table)} parts together, each part with one weight"}]
+            count = sum(len(ratios) for _, ratios, _ in runs)
+            few = count < FEW
+            entry[measure] = of_few(least_deviation(before if few else runs, measure), len(table) if few else kinds)
+            said.append(f"{count} {measure.replace('_', ' ').replace('peak memory', 'peak')}s" + (", so few that those of the other parts count" if few else ""))
+            before += [] if few else [(of, ratios, weight / kinds) for of, ratios, weight in runs]
+        table.append({**entry, "source": f"{kinds} kinds left out in turn, {' and '.join(said)} (benchmarks/kinds.py)"})
+    return table
