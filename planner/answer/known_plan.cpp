@@ -68,6 +68,9 @@ std::unique_ptr<Resolved> problem_of(const KnownPlan& known, const SearchBounds&
   if (lacks_prices(known)) refuse("missing");
   auto resolved = resolve(request_again(known, bounds));
   resolved->problem.meant = bound_words(bounds);
+  std::erase_if(resolved->problem.meant, [](const BoundWords& bound) {  // one replica has no ZeRO either
+    return bound.name == "zero" && contains(bound.values, std::string("0"));
+  });
   for (const BoundWords& bound : resolved->problem.meant)
     if (axis_word(bound.name, known.plan.layout).empty()) resolved->problem.known.clear();
   if (option != nullptr && resolved->cost->origin().digest != known.plan.cost.digest) refuse("another file");
