@@ -54,14 +54,14 @@ int64_t widened_bytes(const LayerProgram& program) {
 }
 
 // Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
-// elementwise operator makes gradients of the inputs that it saved, one or two. Gradients of weights, of
-// `unit` bytes each, stay.
+// elementwise operator makes gradients of the inputs that it saved, one or two. Gradients of trained weights,
+// of `unit` bytes each, stay.
 int64_t workspace_by_operator(const LayerProgram& program, int64_t unit) {
   int64_t held = 0, arriving = 0, peak = 0;  // in addition to saved bytes
   for (auto op = program.operators.rbegin(); op != program.operators.rend(); ++op) {
     const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
                                                           : std::min(op->saved_bytes, 2 * arriving);
-    held += op->parameters * unit;
+    held += op->shape.frozen ? 0 : op->parameters * unit;
     peak = std::max(peak, held + arriving + made);
     held -= op->saved_bytes;
     if (made > 0) arriving = made;

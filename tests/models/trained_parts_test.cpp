@@ -231,6 +231,24 @@ TEST(Adapters, OverFewBitsAreWholeOnEachDeviceBeforeTheyAreSharded) {
   }
 }
 
+// A layer's backward holds gradients of its weights until they are reduced: of trained ones alone.
+TEST(Adapters, FrozenWeightsLeaveNoGradientsInALayersBackward) {
+  for (const char* name : {"llama2-7b", "llama2-70b"}) {
+    const ModelSpec model = load_model(name);
+    const auto backward = [&](int64_t rank) {
+      Layout l = one_rank(model);
+      l.execution = frameworks::load_framework("transformers-fsdp", "test");
+      l.data = l.shard = 8;
+      l.zero = 3;
+      l.recompute = Recompute::full;
+      if (rank > 0) l.training = lora(rank);
+      return double(footprint_of(model, l, 64).backward_workspace_bytes);
+    };
+    const double layer = double(share_of(model, one_rank(model)).total()) / double(model.layers.count());
+    EXPECT_GT(backward(0) - backward(1), 1.8 * layer) << name;
+  }
+}
+
 TEST(Adapters, OverFourBitsWidenNoExpertThatIsStoredInSixteen) {
   const ModelSpec model = load_model("deepseek-v3");
   Layout l = one_rank(model);
