@@ -143,15 +143,15 @@ def of_few(deviation, kinds):
 
 
 def measured(rows, asked):
-    """The table: for each part the deviation to add, and the numbers of runs and kinds that it comes from. A measure of few runs has that of
-    the parts before it together."""
+    """The table: for each part the deviation to add, and the numbers of runs and kinds that it comes from. Of training there are few
+    runs; a measure that lacks them has that of the other parts together."""
     table, everything = [], {measure: [] for measure in HELD}
     for part in PARTS:
         entry, said, kinds = {"part": part}, [], len(list(left_out_kinds(part, rows)))
         for measure, before in everything.items():
             runs = left_out_runs(part, rows, asked[measure], measure)
             count = sum(len(ratios) for _, ratios, _ in runs)
-            few = count < FEW
+            few = part == PARTS[-1] and count < FEW
             entry[measure] = of_few(least_deviation(before if few else runs, measure), len(table) if few else kinds)
             said.append(f"{count} {measure.replace('_', ' ').replace('peak memory', 'peak')}s" + (", so few that those of the other parts count" if few else ""))
             before += [] if few else [(of, ratios, weight / kinds) for of, ratios, weight in runs]

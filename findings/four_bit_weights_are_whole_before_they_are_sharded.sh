@@ -9,7 +9,8 @@
 #   the most while accelerate cuts shares: 1.5 of it, whole weights and half of them; after it 0.5.
 #   DeepSpeed's ZeRO 3, which frees each weight when it is cut, begins with all of them, too (not shown).
 # Why it matters: 70 billion parameters in 4 bits are 37 GB. Two GPUs of 24 GB could train their shares, 19 GB each, and never start: they
-#   need 37 GB, then 56 GB, each. More GPUs do not help. The first report on FSDP with QLoRA (2024) did load by layers.
+#   need 37 GB, then 56 GB, each. More GPUs do not help. transformers 4.57.6 moved each weight to the CPU when it was quantised
+#   (modeling_utils.py:777, read, not run); version 5 loads by other code.
 # Usage: ./four_bit_weights_are_whole_before_they_are_sharded.sh (about a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

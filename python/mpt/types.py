@@ -345,6 +345,7 @@ class Execution:
     gathers_tied_twice: Optional[bool] = None  # a table that the head shares is gathered for each of the two
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
+    frees_head_before_loss: Optional[bool] = None  # logits leave the head's module, whose gathered weights are freed, before the loss
     deals_uneven_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where none of their dimensions divides
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
     keeps_head: Optional[bool] = None  # the gathered head stays to its backward

@@ -41,7 +41,7 @@ CASES = [(request("megatron-core"), []),
          (request("megatron-bridge", {"precision": "fp8"}), []),
          (request("deepspeed", lora=16), ["deepspeed"]),
          (request("megatron-bridge", {"precision": "fp8"}, lora=16), []),
-         (request("deepspeed", lora=16, frozen_weights="nf4"), ["deepspeed", "QLoRA"]),
+         (request("deepspeed", lora=16, frozen_weights="nf4"), ["deepspeed"]),
          (request("megatron-bridge", {"precision": "fp8"}, lora=16, frozen_weights="nf4"), ["QLoRA"]),
          (request("megatron-bridge", {"precision": "mxfp8"}, cluster="dgx-b200:1"), []),
          (request("megatron-bridge", {"tensor": 1, "data": 8, "shard": 8, "expert": 8, "layers_per_stage": [52]}, model="nemotron-3-nano"), [])]
