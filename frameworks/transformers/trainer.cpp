@@ -143,6 +143,14 @@ void set_recompute(const Settings& s, Imported& in) {
   }
 }
 
+// axolotl maps weights to the CPU of local rank 0 and to meta elsewhere; LLaMA-Factory leaves it to
+// transformers 5, which reads them in each process.
+void set_loading(const Settings& s, bool axolotl, bool narrow, Imported& in) {
+  if (!axolotl || !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading"))
+    return build_in_each_process(narrow ? 2 : 4, in);
+  if (in.layout.training.frozen_format != FrozenFormat::bf16) in.execution.emplace_back("whole_at_start=0");
+}
+
 }  // namespace
 
 bool is_off(const Json& v) { return v.empty() || v == false || v == 0 || v == "" || v == "false"; }
@@ -341,13 +349,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   const bool narrow = axolotl && precision != Precision::fp32 && s.text("adapter", "").empty();
   if (narrow && !s.has("deepspeed")) train_in_16_bits(fsdp ? 4 : 6, in);
   if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
-  // axolotl maps weights to the CPU of local rank 0 and to meta elsewhere; LLaMA-Factory leaves it to
-  // transformers 5, which reads them in each process.
-  const bool maps = axolotl && is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading");
-  if (fsdp && !maps) build_in_each_process(narrow ? 2 : 4, in);
   set_trainer_adapters(s, in);
-  if (fsdp && maps && in.layout.training.frozen_format != FrozenFormat::bf16)
-    in.execution.emplace_back("whole_at_start=0");
+  if (fsdp) set_loading(s, axolotl, narrow, in);
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)
