@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/command_line.h"
+#include "base/files.h"
 #include "base/interruption.h"
 #include "base/text.h"
 #include "runtime/checkpoint/checkpoint.h"
