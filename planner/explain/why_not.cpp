@@ -11,6 +11,7 @@
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
+#include "planner/search/search.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
