@@ -7,6 +7,7 @@
 #include "base/ranges.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
+#include "runtime/text/tokenizer.h"
 
 namespace mpt::runtime {
 
@@ -80,6 +81,8 @@ int export_weights(int argc, char** argv) {
       if (!used.empty() && !is_there(used))
         warn(fmt::format("note: {}, which the run used, is gone; --like names a folder with a tokenizer",
                          used.string()));
+    // A stranger's checkpoint may name any file of this machine, which an export must not hand on.
+    if (is_there(options.tokenizer)) const Tokenizer read(options.tokenizer);
   }
   const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder, options);
   for (const auto& file : files) fmt::print("wrote {}\n", file.string());

@@ -1026,6 +1026,11 @@ def kept_for_exports(folder, text, saved):
     with_default, named = (run("mpt-run", "sample", f"{folder}/told", "--prompt", "a", *more) for more in ((), ("--tokenizer", tokenizer)))
     if with_default.stdout != named.stdout or with_default.returncode != 0:
         FAILURES.append(f"sample: not by the tokenizer of the run: {with_default} {named}")
+    with open(tokenizer, "w", encoding="utf-8") as file:
+        file.write("a private file that the checkpoint names")
+    expect("export, a file that is no tokenizer", run("mpt-run", "export", f"{folder}/told", f"{folder}/handed-on"), 2, tokenizer)
+    if os.path.exists(f"{folder}/handed-on/tokenizer.json"):
+        FAILURES.append("export: a file that is no tokenizer was copied")
     os.remove(tokenizer)
     expect("export, a tokenizer that is gone", run("mpt-run", "export", f"{folder}/told", f"{folder}/gone"), 0, "which the run used, is gone", "without a tokenizer")
 
