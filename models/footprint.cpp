@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "models/layer_builder.h"
-#include "models/state_bytes.h"
 
 namespace mpt::models {
 namespace {

@@ -39,6 +39,11 @@ struct StateCounts {
   MemoryUse enlarged = MemoryUse::none;
 };
 
+/// Adds what stays for a whole step.
+void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& footprint);
+/// Raises the weights of a finished footprint where more bytes are there before the first step.
+void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& footprint);
+
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
 /// precision). The footprints of all pipelines, shardings and recomputes over that split are sums of them.
 /// Each kind of layer is described once.

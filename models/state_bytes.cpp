@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/state_bytes.h"
+
+// Bytes of a stage's weights, gradients and optimizer states, from the counts of its elements. A stage's
+// footprint is made by add_state(), then by its activations, then by add_start(). StagePieces calls them.
+
+#include "models/footprint.h"
 
 #include <numeric>
 
