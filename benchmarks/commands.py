@@ -29,15 +29,26 @@ SEARCHES = [
     ("Megatron 1T on 512 A100", MODEL_1T, "dgx-a100:64", 512, "--seq", "2048"),
     ("all trade-offs of GPT-3 175B on 4,096 H100", "gpt3-175b", "dgx-h100:512", 2048, "--pareto"),
 ]
+# Requests that took long before 0.3, in a table of their own: one thread, with the most memory, and what the command says of its proof.
+HARD = [
+    ("DeepSeek-V3 on 2,048 H100", "deepseek-v3", "dgx-h100:256", 15360),
+    ("the same, planned for mpt-run", "deepseek-v3", "dgx-h100:256", 15360, "--framework", "mpt"),
+    ("405B on two sites of 512 H100", "llama3-405b", "dgx-h100:64+dgx-h100:64@100Gb/s@5ms", 1024),
+    ("DeepSeek-V3 on 1,024 H100 and 1,024 A100", "deepseek-v3", "dgx-h100:128+dgx-a100:128@100Gb/s", 15360),
+    ("Megatron 1T on 512 A100, batch 8,192", MODEL_1T, "dgx-a100:64", 8192, "--seq", "2048"),
+    ("the same within a second", MODEL_1T, "dgx-a100:64", 8192, "--seq", "2048", "--time-limit", "1"),
+]
+HARD_TURNS = 3
 # Without a search for a better layout, which --json leaves out: only reading and pricing.
 ESTIMATE = ("estimate of a layout, no search", "llama3-8b", "dgx-h100:1", 64, "--tp", "2", "--zero", "1", "--json")
 
 
 class Times:
-    """Seconds of one build's runs of one request."""
+    """Seconds of one build's runs of one request, and the most memory of any of them."""
 
     def __init__(self):
         self.cpu, self.wall_one, self.wall_two = [], [], []
+        self.most_mb = 0.0
 
     def medians(self):
         return [statistics.median(seconds) for seconds in (self.cpu, self.wall_one, self.wall_two)]
@@ -50,7 +61,7 @@ def words_of(request):
 
 
 def timed(programs, request, threads, output):
-    """CPU seconds and wall seconds of one command; its output goes to a file."""
+    """CPU seconds, wall seconds and resident MB of one command; its output goes to a file."""
     command = [os.path.join(programs, "mpt-plan"), *words_of(request), *([] if request is ESTIMATE else ["--threads", str(threads)])]
     with open(output, "w") as out, open(output + ".errors", "w") as errors:
         begin = time.monotonic()
@@ -60,17 +71,22 @@ def timed(programs, request, threads, output):
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)}\nexit code {process.returncode}\n{pathlib.Path(output + '.errors').read_text()}")
-    return usage.ru_utime + usage.ru_stime, wall_s
+    return usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss * 1024 / 1e6
 
 
-def measure(builds, request, turns, outputs):
+def output_of(outputs, request, number, threads):
+    name = request[0].replace(" ", "_").replace(",", "")
+    return os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}")
+
+
+def measure(builds, request, turns, outputs, all_threads=(1, 2)):
     """The times of each build. Builds take turns, so that a busy minute affects all of them."""
     all_times = [Times() for _ in builds]
     for _ in range(turns):
-        for threads in (1, 2):
+        for threads in all_threads:
             for number, (programs, times) in enumerate(zip(builds, all_times)):
-                name = request[0].replace(" ", "_").replace(",", "")
-                cpu_s, wall_s = timed(programs, request, threads, os.path.join(outputs, f"{name}-{'this' if number == 0 else 'other'}-{threads}"))
+                cpu_s, wall_s, mb = timed(programs, request, threads, output_of(outputs, request, number, threads))
+                times.most_mb = max(times.most_mb, mb)
                 times.cpu += [cpu_s] if threads == 1 else []
                 (times.wall_one if threads == 1 else times.wall_two).append(wall_s)
     return all_times
@@ -84,6 +100,23 @@ def row(request, all_times):
         return (f"{text} {other_cpu_s:.3f} | {other_cpu_s / cpu_s:.2f}x | {wall_two_s:.3f} | {other_two_s:.3f} | "
                 f"{other_two_s / wall_two_s:.2f}x | {wall_one_s / wall_two_s:.2f}x |")
     return f"{text} {wall_two_s:.3f} | {wall_one_s / wall_two_s:.2f}x |"
+
+
+def hard_row(request, all_times, outputs):
+    """A row of the second table: CPU seconds of one thread, memory, and whether the search came to its end."""
+    cells = [request[0]]
+    seconds = [statistics.median(times.cpu) for times in all_times]
+    cells += [f"{value:.2f}" for value in seconds] + ([f"{seconds[1] / seconds[0]:.1f}x"] if len(seconds) > 1 else [])
+    cells += [f"{statistics.median(times.wall_one):.2f}" for times in all_times] + [f"{times.most_mb:,.0f}" for times in all_times]
+    texts = [pathlib.Path(output_of(outputs, request, number, 1)).read_text(encoding="utf-8") for number in range(len(all_times))]
+    return "| " + " | ".join(cells + ["stopped" if "stopped" in text.lower() else "to its end" for text in texts]) + " |"
+
+
+def hard_heading(against):
+    columns = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "MB", "MB, other", "search", "search, other"]
+    if not against:
+        columns = [columns[i] for i in (0, 1, 4, 6, 8)]
+    return "\n".join(["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)])
 
 
 def heading(against):
@@ -103,7 +136,7 @@ def processor():
     return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
 
 
-def page(table, builds, turns, load):
+def page(table, hard, builds, turns, load):
     other = f" The other build is of commit {commit_of(builds[1])}." if len(builds) > 1 else ""
     return "\n".join([
         "# Whole commands of mpt-plan", "",
@@ -114,8 +147,9 @@ def page(table, builds, turns, load):
         "two threads. The last column says how many times as fast two threads are as one.", "",
         "The machine's speed changes from hour to hour, so ratios decide, and seconds do not. A ratio is the other build's time over this one's.", "",
         table, "",
+        f"Requests that once took long, medians of {HARD_TURNS} with one thread. `MB` is the most memory of a command.", "", hard, "",
         *[f"- {request[0]}: `mpt-plan {' '.join(words_of(request)).replace(MODEL_1T, 'benchmarks/megatron-1t.json')}`"
-          for request in [*SEARCHES, ESTIMATE]], ""])
+          for request in [*SEARCHES, ESTIMATE, *HARD]], ""])
 
 
 def main():
@@ -137,8 +171,13 @@ def main():
         for request in [*searches, ESTIMATE]:
             lines.append(row(request, measure(builds, request, turns, outputs)))
             print(lines[-1], flush=True)
+        hard = [] if options.quick else [hard_heading(options.against)]
+        print(*hard, sep="\n", flush=True)
+        for request in [] if options.quick else HARD:
+            hard.append(hard_row(request, measure(builds, request, HARD_TURNS, outputs, all_threads=(1,)), outputs))
+            print(hard[-1], flush=True)
     if options.page:
-        pathlib.Path(options.page).write_text(page("\n".join(lines), builds, turns, load))
+        pathlib.Path(options.page).write_text(page("\n".join(lines), "\n".join(hard), builds, turns, load))
 
 
 if __name__ == "__main__":
