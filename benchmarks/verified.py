@@ -64,8 +64,8 @@ def draw(kind, rng):
 
 def drawn(kind, seed, count):
     """Layouts that MPT does not plan, export or verify are drawn again."""
-    rng, errors = random.Random(seed), []
-    print(f"## {kind}, `verified.py '{kind}' {seed} {count}`\n\n| layout | peak, GiB | predicted | ratio |\n| --- | --- | --- | --- |")
+    rng, errors, traffic = random.Random(seed), [], []
+    print(f"## {kind}, `verified.py '{kind}' {seed} {count}`\n\n| layout | peak, GiB | predicted | ratio | traffic, measured over priced |\n| --- | --- | --- | --- | --- |")
     while len(errors) < count:
         request = draw(kind, rng)
         try:
@@ -76,8 +76,12 @@ def drawn(kind, seed, count):
         errors.append(abs(rows["peak"]["ratio"] - 1))
         words = ", ".join(f"{key} {value}" for key, value in request.items() if key not in ("model", "cluster", "global_batch", "execution") and value not in ("none", 1))
         words += "".join(f", {one}" for one in request.get("execution", [])[1:])
-        print(f"| {request['model']['name']}, {words} | {rank['peak_bytes'] / 2**30:.1f} | {rank['predicted_peak_bytes'] / 2**30:.1f} | {rows['peak']['ratio']:.3f} |", flush=True)
-    print(f"\n{count} layouts, mean {100 * statistics.mean(errors):.1f} %, median {100 * statistics.median(errors):.1f} %, most {100 * max(errors):.1f} %\n")
+        moved = ", ".join(f"{row['name']} {row['ratio'] or 0:.3f}" for row in rank["traffic"])
+        traffic += [abs((row["ratio"] or 2) - 1) for row in rank["traffic"]]
+        print(f"| {request['model']['name']}, {words} | {rank['peak_bytes'] / 2**30:.1f} | {rank['predicted_peak_bytes'] / 2**30:.1f} | {rows['peak']['ratio']:.3f} | {moved} |",
+              flush=True)
+    print(f"\n{count} layouts, mean {100 * statistics.mean(errors):.1f} %, median {100 * statistics.median(errors):.1f} %, most {100 * max(errors):.1f} %; "
+          f"traffic, {len(traffic)} sums of bytes, mean {100 * statistics.mean(traffic):.1f} %, median {100 * statistics.median(traffic):.1f} %, most {100 * max(traffic):.1f} %\n")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ void run(const ExplainOptions& o) {
   print_notes(resolved->notes);
   if (plan.corrected) print_notes({"All times and memory are as predicted, without the observed runs"});
   fmt::print("The plan is {}\n", describe_prediction(plan));
-  if (o.operators) fmt::print("\n{}", describe_operators(resolved->problem, plan.layout));
+  if (o.operators)
+    fmt::print("\n{}\n{}", describe_operators(resolved->problem, plan.layout), describe_traffic(plan));
   if (o.why_not.empty()) return;
   fmt::print("{}{}", o.operators ? "\n" : "", why_not(known, *resolved, o.why_not));
 }

@@ -14,6 +14,7 @@
 #include "planner/answer/exported_plan.h"
 #include "planner/answer/forward.h"
 #include "planner/answer/known_plan.h"
+#include "planner/explain/operators.h"
 #include "planner/explain/screen.h"
 #include "planner/explain/utilisation.h"
 #include "planner/observe/observed_plan.h"
@@ -157,6 +158,12 @@ Json answer_explain(const QuestionOfProgram& q, const Watch& /*watch*/) {
   return answer;
 }
 
+Json answer_traffic(const QuestionOfProgram& q, const Watch& /*watch*/) {
+  Json answer{{"kinds", Json::array()}, {"ranks", traffic_of_ranks(known_plan(q).plan)}};
+  for (const auto& [kind, name] : EnumNames<CommunicationKind>::table()) answer["kinds"].push_back(name);
+  return answer;
+}
+
 Json answer_why_not(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const KnownPlan known = known_plan(q);
   const auto resolved = problem_of(known, parse_bounds(q.layout, "layout"));
@@ -271,6 +278,7 @@ const std::vector<DoorAction>& actions() {
       {"recommend", {"request", "forward"}, {}, answer_recommend},
       {"compare", {"requests"}, {}, answer_compare},
       {"explain", {"plan"}, {}, answer_explain},
+      {"traffic", {"plan"}, {}, answer_traffic},
       {"why_not", {"plan", "layout"}, {"profile", "kernels"}, answer_why_not},
       {"diagnose",
        {"plan"},

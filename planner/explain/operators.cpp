@@ -2,6 +2,7 @@
 #include "planner/explain/operators.h"
 
 #include "base/quantity.h"
+#include "planner/search/split_model.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 
@@ -77,6 +78,71 @@ std::string describe_operators(const SearchProblem& problem, const Layout& layou
                         format_seconds(piece.seconds(InstructionKind::backward))) +
             table_of(piece, peak);
   return text;
+}
+
+namespace {
+
+// Its seconds are bytes, and compute takes none: a step's price is then its traffic, nothing of it hidden.
+class BytesOfCollectives final : public CostSource {
+ public:
+  double piece_s(profiler::Piece, profiler::Phase, const Layout&, const models::LayerProgram&) const override {
+    return 0.0;
+  }
+  double operator_s(const models::OperatorShape&, profiler::Phase) const override { return 0.0; }
+  double collective_s(models::CollectiveKind, int64_t bytes, const GroupPlace& group) const override {
+    return group.ranks > 1 ? double(bytes) : 0.0;
+  }
+  double transfer_s(int64_t bytes, int64_t, int64_t, int64_t) const override { return double(bytes); }
+  double optimizer_s(int64_t) const override { return 0.0; }
+  double offloaded_optimizer_s(int64_t) const override { return 0.0; }
+  double gradient_norm_s(int64_t) const override { return 0.0; }
+  double dispatch_s() const override { return 0.0; }
+  std::vector<double> rate_by_active_ranks() const override { return {}; }
+  CostOrigin origin() const override { return {}; }
+};
+
+}  // namespace
+
+std::vector<RankTraffic> traffic_of_ranks(const Plan& plan) {
+  const BytesOfCollectives bytes;
+  SearchProblem problem;
+  problem.model = plan.model;
+  problem.workload = plan.workload;
+  problem.cost = &bytes;
+  Layout layout = plan.layout;
+  layout.overlap_gradient_reduce = layout.overlap_parameter_gather = false;  // other collectives hide nothing
+  const StepProgram program = program_of(plan);
+  const SplitModel split(problem, layout);
+  const StepCost cost = cost_of(problem, split, layout, program.rank_of_stage);
+  std::vector<RankTraffic> ranks(size_t(program.ranks), RankTraffic{});
+  for (const Instruction& i : program.instructions) {
+    if (i.stage < 0 || i.kind == InstructionKind::optimizer_step) continue;
+    RankTraffic& rank = ranks[size_t(program.rank_of_stage[size_t(i.stage)])];
+    const auto add = [&](CommunicationKind kind, double of) { rank[size_t(kind)] += std::llround(of); };
+    if (i.is_transfer()) {
+      add(CommunicationKind::transfer, cost.of(i));
+    } else if (i.is_compute()) {
+      for (size_t kind = 0; kind < kInsideKinds; ++kind)
+        add(CommunicationKind(kind), cost.inside_compute(i).seconds[kind]);
+    } else {
+      add(i.kind == InstructionKind::gather_parameters ? CommunicationKind::sharding
+                                                       : CommunicationKind::gradients,
+          cost.of(i));
+    }
+  }
+  return ranks;
+}
+
+std::string describe_traffic(const Plan& plan) {
+  reports::Table table(reports::columns({"pipeline rank", "tensor", "context", "expert", "sharding",
+                                         "transfer", "gradients"}));
+  const std::vector<RankTraffic> ranks = traffic_of_ranks(plan);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    std::vector<std::string> row{fmt::format("{}", r)};
+    for (const int64_t bytes : ranks[r]) row.push_back(bytes > 0 ? format_bytes(double(bytes)) : "-");
+    table.add_row(std::move(row));
+  }
+  return "Collectives and messages of a rank in a step\n" + table.text();
 }
 
 }  // namespace mpt::planner

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 
 import mpt
 
-from .._door import wrong
+from .._door import ask, wrong
 
 # The module here, and the packages that it runs, with the versions that it was tested with.
 FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"}),
@@ -29,11 +29,19 @@ EVEN = "Each rank sends equally many tokens to each rank of experts."
 # A row, the plan's field, and the measured kinds that it sums.
 ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered"]), "gradients": ("gradient_bytes", ["gradients"]),
         "optimizer states": ("optimizer_bytes", ["optimizer"]), "activations, transfers": ("activation_peak_bytes", ["activations"])}
+# Of all collectives of a rank in a step: kinds of traffic that MPT prices, and the groups that have them. Messages between stages count where they are sent.
+TRAFFIC = {"tensor ranks": (["tensor"], ["tensor"]), "context ranks": (["context"], ["context"]), "ranks of experts": (["expert"], ["experts"]),
+           "weights and gradients": (["sharding", "gradients"], ["shards", "replicas", "shards of experts"]), "stages": (["transfer"], ["pipeline"])}
 
 
 def _table(rows: Sequence[Sequence[str]]) -> List[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  " + "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(zip(row, widths))) for row in rows]
+
+
+def _compared(rows: Sequence[Dict[str, Any]]) -> List[str]:
+    return _table([("", "measured", "predicted", "ratio"), *((row["name"], _size(row["measured_bytes"]), _size(row["predicted_bytes"]),
+                                                               f"{row['ratio']:.3f}" if row["ratio"] else "-") for row in rows)])
 
 
 def _beside(name: str, measured: int, predicted: int) -> Dict[str, Any]:
@@ -52,18 +60,27 @@ class Verified(NamedTuple):
     measured: List[Dict[str, Any]]
     versions: Dict[str, str]
 
-    def _rank(self, one: Dict[str, Any]) -> Dict[str, Any]:
+    def _traffic(self, one: Dict[str, Any], predicted: Dict[str, int]) -> List[Dict[str, Any]]:
+        measured = {group: sum(call["bytes"] * call["count"] for call in one["collectives"] if call["group"] == group and call["kind"] != "recv")
+                    for _, groups in TRAFFIC.values() for group in groups}
+        rows = [_beside(name, sum(measured[group] for group in groups), sum(predicted[kind] for kind in kinds)) for name, (kinds, groups) in TRAFFIC.items()]
+        return [row for row in rows if row["measured_bytes"] or row["predicted_bytes"]]
+
+    def _rank(self, one: Dict[str, Any], traffic: Dict[str, Any]) -> Dict[str, Any]:
         fields = self.plan.json
-        predicted = dict(fields["prediction"]["memory"][fields["schedule"]["rank_of_stage"][one["stages"][0]]])
+        number = fields["schedule"]["rank_of_stage"][one["stages"][0]]
+        predicted = dict(fields["prediction"]["memory"][number])
         predicted["activation_peak_bytes"] += predicted["transfer_buffer_bytes"]
         rows = [_beside(name, sum(one["bytes"][kind] for kind in kinds), predicted[field]) for name, (field, kinds) in ROWS.items()]
         rows += [_beside("peak", one["peak_bytes"], predicted["peak_bytes"])]
         rows += [_beside(f"saved by a forward of stage {stage}", size, fields["footprints"][stage]["saved_bytes"]) for stage, size in one["saved_bytes"].items()]
-        return {**one, "own_parameter_bytes": one["bytes"]["parameters"], "beside": rows, "predicted_peak_bytes": predicted["peak_bytes"]}
+        return {**one, "own_parameter_bytes": one["bytes"]["parameters"], "beside": rows, "predicted_peak_bytes": predicted["peak_bytes"],
+                "traffic": self._traffic(one, dict(zip(traffic["kinds"], traffic["ranks"][number])))}
 
     @property
     def json(self) -> Dict[str, Any]:
-        ranks = [self._rank(one) for one in self.measured]
+        traffic = ask({"do": "traffic", "plan": self.plan.json}).value
+        ranks = [self._rank(one, traffic) for one in self.measured]
         return {"format": "mpt-verify", "version": 1, "model": self.plan.model.name, "cluster": self.plan.cluster.name,
                 "framework": self.plan.layout.execution.framework, "checked_by": self.versions, "assumed": EVEN if self.plan.layout.expert > 1 else "", "not_in_it": NOT_IN_IT,
                 "fullest": max(range(len(ranks)), key=lambda number: int(ranks[number]["peak_bytes"])), "ranks": ranks}
@@ -72,10 +89,10 @@ class Verified(NamedTuple):
         figures, lines = self.json, []
         for rank in figures["ranks"]:
             lines += [f"Rank {rank['rank']}, {rank['micro_batches_run']} micro-batches run: what lives at the peak, and the most of each kind that MPT predicts",
-                      *_table([("", "measured", "predicted", "ratio")] + [(row["name"], _size(row["measured_bytes"]), _size(row["predicted_bytes"]),
-                                                                          f"{row['ratio']:.3f}" if row["ratio"] else "-") for row in rank["beside"]]), ""]
+                      *_compared(rank["beside"]), ""]
         fullest = figures["ranks"][figures["fullest"]]
-        lines += [f"Collectives of rank {fullest['rank']} in a step; plan.json does not list them, so they are not compared",
+        lines += [f"Traffic of rank {fullest['rank']} in a step, and what MPT prices", *_compared(fullest["traffic"]), "",
+                  f"Collectives of rank {fullest['rank']} in a step",
                   *_table([("kind", "group", "bytes of each", "count", "bytes of all")] + [
                       (one["kind"], f"{one['group']} ({one['ranks']})", f"{one['bytes']:,}", f"{one['count']:,}", _size(one["bytes"] * one["count"]))
                       for one in fullest["collectives"]])]

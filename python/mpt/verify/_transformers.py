@@ -23,6 +23,7 @@ from ._rank import MOST_MICRO_BATCHES, Watch, measure
 # Keys of train.json. The Trainer's other arguments may change memory.
 KNOWN = {"config_name", "block_size", "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "accelerator_config", "max_grad_norm",
          "activation_checkpointing", "activation_checkpointing_kwargs"}
+GROUPS = {"dp_replicate": "replicas", "dp_shard": "shards", "dp_shard_cp": "shards"}
 
 
 class Trained:
@@ -39,7 +40,7 @@ class Trained:
             plugin.set_mixed_precision(precision)
         sizes = ParallelismConfig(dp_replicate_size=layout.data // shard, dp_shard_size=shard)
         mesh = sizes.build_device_mesh("cpu") if layout.data > 1 else None
-        self.names = {mesh[axis].get_group().group_name: axis for axis in mesh.mesh_dim_names} if mesh else {}
+        self.names = {mesh[axis].get_group().group_name: GROUPS[axis] for axis in mesh.mesh_dim_names} if mesh else {}
         accelerator = types.SimpleNamespace(state=types.SimpleNamespace(fsdp_plugin=plugin), torch_device_mesh=mesh, parallelism_config=sizes,
                                             mixed_precision=precision, is_main_process=False, device=torch.device("cpu"))
         with torch.device("meta"):
