@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation_peaks.h"
 
-#include "core/action_memory.h"
 #include "core/lower.h"
 
 namespace mpt {
@@ -11,61 +10,84 @@ namespace {
 constexpr StageFootprint kSaved{.saved_bytes = 1};
 constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 
-// Peak of activations and workspace; a value above `enough` if the peak is above it. A rank's instructions
-// are listed in the order of its row, so the row has the activations' peak.
-// `late`: some stage has late gradients.
-int64_t peak_of_row(const std::vector<Action>& row, const FootprintsByStage& footprints, bool late,
-                    int64_t enough = std::numeric_limits<int64_t>::max()) {
-  int64_t held = 0, most = 0;
+constexpr size_t kCodes = 8;  // kinds of actions, each without and with first gradients
+
+size_t index_of(const std::vector<int>& stages, int stage) {
+  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
+}
+
+// The stages of each rank, lowest first.
+std::vector<std::vector<int>> stages_of_ranks(const Schedule& schedule) {
+  std::vector<std::vector<int>> stages(schedule.rows.size());
+  for (size_t s = 0; s < schedule.rank_of_stage.size(); ++s)
+    stages[size_t(schedule.rank_of_stage[s])].push_back(int(s));
+  return stages;
+}
+
+// Of each action of a rank: its stage among the rank's, its kind, and whether it makes first gradients.
+std::vector<uint16_t> codes_of(const std::vector<Action>& row, const std::vector<int>& stages) {
   FirstGradients gradients;
-  for (const Action& action : row) {
-    const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)],
-                                          late && gradients.are_made(action.kind, action.stage));
-    most = std::max(most, held + memory.transient_bytes());
-    if (most > enough) break;
-    held += memory.acquire_bytes - memory.release_bytes;
+  return mapped<uint16_t>(row, [&](const Action& a) {
+    const size_t first = gradients.are_made(a.kind, a.stage) ? 1 : 0;
+    return uint16_t(index_of(stages, a.stage) * kCodes + size_t(a.kind) * 2 + first);
+  });
+}
+
+// What an action of a code holds while it runs, beyond what was held before it, and by how much it changes
+// that.
+struct Change {
+  int64_t transient, kept;
+};
+std::vector<Change> changes_of(const std::vector<int>& stages, const FootprintsByStage& footprints) {
+  std::vector<Change> changes;
+  changes.reserve(stages.size() * kCodes);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageFootprint& f = footprints[size_t(stages[i])];
+    if (i > 0 && &f == &footprints[size_t(stages[i - 1])]) {
+      for (size_t code = 0; code < kCodes; ++code) changes.push_back(changes[changes.size() - kCodes]);
+      continue;
+    }
+    for (size_t code = 0; code < kCodes; ++code) {
+      const ActionMemory m = memory_of(ActionKind(code / 2), f, code % 2 == 1);
+      changes.push_back({m.transient_bytes(), m.acquire_bytes - m.release_bytes});
+    }
+  }
+  return changes;
+}
+
+// The most that an action of one of the stages needs beyond what it acquires.
+int64_t most_workspace(const std::vector<int>& stages, const FootprintsByStage& footprints) {
+  int64_t most = 0;
+  for (const int s : stages) {
+    const StageFootprint& f = footprints[size_t(s)];
+    most = std::max({most, f.forward_workspace_bytes, f.backward_workspace_bytes,
+                     f.input_gradient_workspace_bytes, f.weight_gradient_workspace_bytes,
+                     f.first_backward_workspace_bytes - f.late_gradient_bytes});
   }
   return most;
 }
 
-constexpr size_t kCodes = 8;    // kinds of actions, each with and without first gradients
-constexpr int kMostChunks = 4;  // with more chunks, moments cost more than the row
-
-// For each stage of a rank: micro-batches that are saved, or kept for their weight gradient; 1 with
-// gradients.
-struct Held {
-  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0), gradients(stages, 0) {}
-  std::vector<int32_t> saved, for_weight, gradients;
-
-  // Calls `note` at each moment of the action that may be a peak: as its memory is acquired. An input
-  // gradient holds the larger of the memory before and after it, so `note` is called before, too.
-  template <class F>
-  void run(const Action& a, size_t at, F&& note) {
-    const ActionMemory s = memory_of(a.kind, kSaved, false), w = memory_of(a.kind, kForWeight, false);
-    if (a.kind == ActionKind::input_gradient) note();
-    if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
-    saved[at] += int32_t(s.acquire_bytes);
-    for_weight[at] += int32_t(w.acquire_bytes);
-    note();
-    if (a.kind != ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
-    for_weight[at] -= int32_t(w.release_bytes);
+// Peak of activations and workspace; a value above `enough` if the peak is above it. A rank's instructions
+// are listed in the order of its row, so the row has the activations' peak.
+int64_t peak_of_row(const std::vector<uint16_t>& row, const std::vector<Change>& changes,
+                    int64_t enough = std::numeric_limits<int64_t>::max()) {
+  int64_t held = 0, most = 0;
+  for (const uint16_t code : row) {
+    most = std::max(most, held + changes[code].transient);
+    if (most > enough) break;
+    held += changes[code].kept;
   }
-};
-
-bool no_less(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
-}
-
-size_t index_of(const std::vector<int>& stages, int stage) {
-  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
+  return most;
 }
 
 }  // namespace
 
 std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
   const std::vector<StageSlots> slots = transfer_slots(schedule);
-  auto peaks =
-      mapped<int64_t>(schedule.rows, [&](const auto& row) { return peak_of_row(row, footprints, true); });
+  const std::vector<std::vector<int>> stages = stages_of_ranks(schedule);
+  std::vector<int64_t> peaks;
+  for (size_t r = 0; r < stages.size(); ++r)
+    peaks.push_back(peak_of_row(codes_of(schedule.rows[r], stages[r]), changes_of(stages[r], footprints)));
   for (size_t s = 0; s < footprints.size(); ++s)
     peaks[size_t(schedule.rank_of_stage[s])] +=
         footprints[s].static_bytes() + slots[s].total() * footprints[s].slot_bytes();
@@ -73,75 +95,49 @@ std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<Stag
 }
 
 ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
-    : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
-  for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
-    stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
-  for (size_t r = 0; r < stages_.size() && schedule_->chunks <= kMostChunks; ++r)
-    for (const Moment& moment : find_moments(r)) add(r, moment);
+    : schedule_(std::move(schedule)), stages_(stages_of_ranks(*schedule_)) {
+  for (size_t r = 0; r < stages_.size(); ++r) ranks_.push_back(rank_of(schedule_->rows[r], stages_[r]));
 }
 
-std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) const {
-  const std::vector<int>& stages = stages_[rank];
-  std::vector<Moment> moments;
-  Held held(stages.size());
-  FirstGradients gradients;
-  for (const Action& a : schedule_->rows[rank]) {
-    const size_t at = index_of(stages, a.stage);
-    const bool first = gradients.are_made(a.kind, a.stage);
-    const int32_t code = int32_t(at * kCodes + size_t(a.kind) * 2 + (first ? 1 : 0));
-    held.run(a, at, [&] {
-      const auto alike = [&](const Moment& m) { return m.code == code; };
-      const auto covers = [&](const Moment& m) {
-        return alike(m) && no_less(m.saved, held.saved) && no_less(m.for_weight, held.for_weight) &&
-               no_less(m.gradients, held.gradients);
-      };
-      // The latest moments are the most likely to hold as much.
-      if (std::any_of(moments.rbegin(), moments.rend(), covers)) return;
-      std::erase_if(moments, [&](const Moment& m) {
-        return alike(m) && no_less(held.saved, m.saved) && no_less(held.for_weight, m.for_weight) &&
-               no_less(held.gradients, m.gradients);
-      });
-      moments.push_back({code, held.saved, held.for_weight, held.gradients});
-    });
-    if (first) held.gradients[at] = 1;
-  }
-  return moments;
-}
-
-void ActivationPeaks::add(size_t rank, const Moment& m) {
-  std::vector<int32_t>& all = moments_[rank];
-  all.push_back(m.code);
-  for (const auto* counts : {&m.saved, &m.for_weight, &m.gradients})
-    all.insert(all.end(), counts->begin(), counts->end());
-}
-
-int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& footprints,
-                                         int64_t enough) const {
-  const std::vector<int>& stages = stages_[rank];
-  const size_t n = stages.size(), size = 1 + 3 * n;
-  const bool late = has_late_gradients(rank, footprints);
-  int64_t most = 0;
-  for (size_t m = 0; m < moments_[rank].size(); m += size) {
-    const int32_t* moment = &moments_[rank][m];
-    const size_t code = size_t(moment[0]) % kCodes;
-    const bool first = code % 2 == 1;
-    // The activations that the action acquires are counted in the moment; first gradients are not.
-    const ActionMemory own =
-        memory_of(ActionKind(code / 2), footprints[size_t(stages[size_t(moment[0]) / kCodes])], first);
-    int64_t held = first ? own.transient_bytes() : own.workspace_bytes;
-    for (size_t i = 0; i < n; ++i) {
-      const StageFootprint& f = footprints[size_t(stages[i])];
-      held += moment[1 + i] * f.saved_bytes + moment[1 + n + i] * f.saved_for_weight_bytes;
-      if (late) held += moment[1 + 2 * n + i] * f.late_gradient_bytes;
+ActivationPeaks::Rank ActivationPeaks::rank_of(const std::vector<Action>& row,
+                                               const std::vector<int>& stages) const {
+  Rank rank(stages.size());
+  rank.row = codes_of(row, stages);
+  Counts held(stages.size());
+  int64_t sum = 0, most = -1;
+  for (const uint16_t code : rank.row) {
+    const size_t at = code / kCodes;
+    const auto kind = ActionKind(code % kCodes / 2);
+    const ActionMemory s = memory_of(kind, kSaved, false), w = memory_of(kind, kForWeight, false);
+    if (code % 2 == 1) held.gradients[at] = 1;
+    // While it runs an action has what it acquires and what it releases.
+    held.saved[at] += int32_t(s.acquire_bytes);
+    held.for_weight[at] += int32_t(w.acquire_bytes);
+    rank.most.saved[at] = std::max(rank.most.saved[at], held.saved[at]);
+    rank.most.for_weight[at] = std::max(rank.most.for_weight[at], held.for_weight[at]);
+    rank.most.gradients[at] = held.gradients[at];
+    sum += s.acquire_bytes + w.acquire_bytes;
+    if (kind != ActionKind::input_gradient && sum >= most) {
+      most = sum;
+      rank.code = code;
+      rank.fullest = held;
     }
-    most = std::max(most, held);
-    if (most > enough) break;
+    held.saved[at] -= int32_t(s.release_bytes);
+    held.for_weight[at] -= int32_t(w.release_bytes);
+    sum -= s.release_bytes + w.release_bytes;
   }
-  return most;
+  return rank;
 }
 
-bool ActivationPeaks::has_late_gradients(size_t rank, const FootprintsByStage& footprints) const {
-  return any_of(stages_[rank], [&](int s) { return footprints[size_t(s)].late_gradient_bytes > 0; });
+int64_t ActivationPeaks::bytes_of(const Counts& counts, const std::vector<int>& stages,
+                                  const FootprintsByStage& footprints) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageFootprint& f = footprints[size_t(stages[i])];
+    bytes += counts.saved[i] * f.saved_bytes + counts.for_weight[i] * f.saved_for_weight_bytes +
+             counts.gradients[i] * f.late_gradient_bytes;
+  }
+  return bytes;
 }
 
 const std::vector<StageSlots>& ActivationPeaks::slots() const {
@@ -160,11 +156,9 @@ int64_t ActivationPeaks::static_bytes(size_t rank, const FootprintsByStage& foot
 }
 
 int64_t ActivationPeaks::peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const {
+  const std::vector<int>& stages = stages_[rank];
   const int64_t statics = static_bytes(rank, footprints);
-  const int64_t left = enough - statics;
-  return statics + (moments_[rank].empty() ? peak_of_row(schedule_->rows[rank], footprints,
-                                                         has_late_gradients(rank, footprints), left)
-                                           : peak_of_moments(rank, footprints, left));
+  return statics + peak_of_row(ranks_[rank].row, changes_of(stages, footprints), enough - statics);
 }
 
 int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& footprints) const {
@@ -172,7 +166,15 @@ int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& f
 }
 
 bool ActivationPeaks::rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const {
-  return peak_within(rank, footprints, limit_bytes) <= limit_bytes;
+  const std::vector<int>& stages = stages_[rank];
+  const Rank& r = ranks_[rank];
+  const int64_t left = limit_bytes - static_bytes(rank, footprints);
+  // The counts of a moment include what its action acquires.
+  const StageFootprint& own = footprints[size_t(stages[r.code / kCodes])];
+  const int64_t beside = memory_of(ActionKind(r.code % kCodes / 2), own, r.code % 2 == 1).workspace_bytes;
+  if (bytes_of(r.fullest, stages, footprints) + beside > left) return false;
+  return bytes_of(r.most, stages, footprints) + most_workspace(stages, footprints) <= left ||
+         peak_of_row(r.row, changes_of(stages, footprints), left) <= left;
 }
 
 std::vector<int64_t> ActivationPeaks::peak_bytes(const FootprintsByStage& footprints) const {
@@ -188,7 +190,7 @@ bool ActivationPeaks::fit(const FootprintsByStage& footprints, std::span<const i
 }
 
 size_t ActivationPeaks::bytes() const {
-  return sum_of<size_t>(moments_, [](const auto& moments) { return moments.size() * sizeof(int32_t); });
+  return sum_of<size_t>(ranks_, [](const Rank& r) { return r.row.size() * sizeof(uint16_t); });
 }
 
 }  // namespace mpt

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ActivationPeaks: the moments of a schedule at which a rank can hold the most, for any bytes of its stages,
-// and its transfer slots. A search asks for the peak of one schedule under thousands of footprints. Only a
-// few moments of a rank can be its peak: every other one holds no more than one of these. With many chunks
-// per rank they are not few, and the rows themselves are evaluated.
+// ActivationPeaks: the bytes that ranks hold at most under a schedule, for any bytes of its stages, and its
+// transfer slots. A search asks whether thousands of footprints fit under one schedule. Most answers need no
+// walk along a rank's row: its fullest moment holds too much already, or the most of each count is little.
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "core/schedule.h"
-#include "core/stage_footprint.h"
+#include "core/action_memory.h"
 #include "core/step_program.h"
 
 namespace mpt {
@@ -57,27 +55,30 @@ class ActivationPeaks {
   size_t bytes() const;
 
  private:
-  /// Counts that a rank holds while an action runs. The code has stage, kind, and whether it makes first
-  /// gradients.
-  struct Moment {
-    int32_t code;
-    std::vector<int32_t> saved, for_weight, gradients;  // by index into the rank's stages
+  /// What a rank holds, by index into its stages: micro-batches that are saved, those kept for their weight
+  /// gradient, and 1 with late gradients.
+  struct Counts {
+    explicit Counts(size_t stages) : saved(stages, 0), for_weight(stages, 0), gradients(stages, 0) {}
+    std::vector<int32_t> saved, for_weight, gradients;
   };
-  std::vector<Moment> find_moments(size_t rank) const;
-  void add(size_t rank, const Moment& moment);
+  struct Rank {
+    explicit Rank(size_t stages) : fullest(stages), most(stages) {}
+    std::vector<uint16_t> row;  // codes of its actions
+    uint16_t code = 0;          // of the action at the fullest moment
+    Counts fullest, most;       // of all moments: the one that holds most, and the most of each count
+  };
+  Rank rank_of(const std::vector<Action>& row, const std::vector<int>& stages) const;
   // The peak, or a value above `enough` if the peak is above it.
   int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
-  int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
+  static int64_t bytes_of(const Counts& counts, const std::vector<int>& stages,
+                          const FootprintsByStage& footprints);
 
-  bool has_late_gradients(size_t rank, const FootprintsByStage& footprints) const;
   int64_t static_bytes(size_t rank, const FootprintsByStage& footprints) const;
 
   std::shared_ptr<const Schedule> schedule_;
   mutable std::vector<StageSlots> slots_;
   std::vector<std::vector<int>> stages_;  // stages of each rank
-  // The moments of each rank, one after the other: the code, then the counts. Empty for schedules of many
-  // chunks.
-  std::vector<std::vector<int32_t>> moments_;
+  std::vector<Rank> ranks_;
 };
 
 }  // namespace mpt

@@ -192,13 +192,19 @@ const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& mode
   return answers.back().verdict;
 }
 
+bool trains(const Framework& framework, const ModelSpec& model, const Training& training,
+            Precision precision) {
+  return !supports_training(framework, training) &&
+         !supports_model(framework, trained_by(framework, model), precision);
+}
+
 std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,
                                                Precision precision) {
   std::vector<std::string> names, unwritten;
   for (const Framework& framework : known_frameworks()) {
-    const ModelSpec its = trained_by(framework, model);
-    if (supports_training(framework, training) || supports_model(framework, its, precision)) continue;
-    const bool written = verdict_on(framework, its, training).verdict == VerdictKind::exported;
+    if (!trains(framework, model, training, precision)) continue;
+    const bool written =
+        verdict_on(framework, trained_by(framework, model), training).verdict == VerdictKind::exported;
     (written ? names : unwritten).push_back(framework.name);
   }
   names.insert(names.end(), unwritten.begin(), unwritten.end());

@@ -28,6 +28,9 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
 /// The model as the framework trains it: without next-token layers if it leaves them out.
 ModelSpec trained_by(const Framework& framework, ModelSpec model);
 
+/// Whether a framework trains the model so, whether or not MPT writes its files.
+bool trains(const Framework& framework, const ModelSpec& model, const Training& training,
+            Precision precision);
 /// Frameworks that train the model in this way; those with an export for it come first.
 std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,
                                                Precision precision);

@@ -138,7 +138,7 @@ OffloadedBytes offloaded_bytes(const ModelSpec& model, const Layout& layout, con
   int64_t host = 0;
   for (int64_t rank = 0, next = 0; rank < layout.ranks(); rank = next) {
     next = std::min({layout.ranks(), (rank / each + 1) * each, (rank / alike + 1) * alike});
-    const int64_t bytes = ranks[size_t(grid.coordinates(rank).pipeline)];
+    const int64_t bytes = ranks[size_t(rank / alike % layout.pipeline)];
     host = (rank % each == 0 ? 0 : host) + (next - rank) * bytes;
     most = {std::max(most.of_rank, bytes), std::max(most.of_host, host)};
   }

@@ -341,9 +341,10 @@ void choose_framework(Resolved& resolved) {
   const bool cpu = p.cluster.device.kind == DeviceKind::cpu;
   if (!r.framework.empty() || r.layout || r.beyond_framework || !r.profile.empty() || cpu) return;
   const frameworks::Framework& usual = frameworks::usual_framework();
-  const auto names =
-      frameworks::frameworks_that_train(p.model, training_of(r, p.workload.sequence), p.precision);
-  if (names.empty() || contains(names, usual.name)) return;
+  const Training training = training_of(r, p.workload.sequence);
+  if (frameworks::trains(usual, p.model, training, p.precision)) return;
+  const auto names = frameworks::frameworks_that_train(p.model, training, p.precision);
+  if (names.empty()) return;
   r.framework = names.front();
   resolved.notes.push_back(
       fmt::format("--framework {} does not train this: planned for --framework {}", usual.name, r.framework));

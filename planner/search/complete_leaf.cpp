@@ -19,9 +19,9 @@ const std::optional<MadeSchedule>& CompleteLeaf::made(double incumbent_s) {
 }
 
 bool CompleteLeaf::peak_is_too_large(double) {
-  return host_rejection(problem_, layout_) ||
-         (!fits_ && !generated_ &&
-          !resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_)));
+  const bool fits = fits_ || generated_ ||
+                    resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_));
+  return !fits || host_rejection(problem_, layout_);
 }
 
 bool CompleteLeaf::path_is_too_slow(double incumbent_s) {

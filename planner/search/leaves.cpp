@@ -157,6 +157,13 @@ LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
   NotDividing not_dividing;
   LeafList list(leaves_of_degrees(problem, node, &not_dividing));
   list.not_dividing = std::move(not_dividing);
+  for (const Leaf& leaf : list.leaves) {
+    const frameworks::Traits added = traits_of(node, leaf);
+    auto known = find_if(list.traits, [&](const auto& one) { return one.first == added; });
+    if (known == list.traits.end()) known = list.traits.insert(known, {added, 0});
+    ++known->second;
+    list.traits_of_leaf.push_back(uint8_t(known - list.traits.begin()));
+  }
   list.apart.assign(list.leaves.size(), true);
   if (!problem.apart_from) return list;
   SearchProblem asked = problem;

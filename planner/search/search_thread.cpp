@@ -97,17 +97,20 @@ const LeafList& SearchThread::leaves(const Layout& node) {
 }
 
 // Null stands for all frameworks. `traits` are those of the node.
-const std::vector<bool>& SearchThread::combined(const frameworks::Framework* framework, const Layout& node,
-                                                frameworks::Traits traits, const LeafList& list) {
-  const auto [at, fresh] = combined_.try_emplace(std::tuple(framework, &list, traits));
-  if (!fresh) return at->second;
-  for (const Leaf& leaf : list.leaves) {
-    const frameworks::Traits all = traits | traits_of(node, leaf);
-    const auto [known, unknown] = combines_.try_emplace({framework, all}, true);
-    if (unknown && framework != nullptr) known->second = combines(*framework, problem_->model.type, all);
-    at->second.push_back(known->second);
+LeafTraits SearchThread::combined(const frameworks::Framework* framework, frameworks::Traits traits,
+                                  const LeafList& list) {
+  auto& known = combined_[{framework, traits}];
+  LeafTraits runs;
+  for (size_t i = 0; i < list.traits.size(); ++i) {
+    const frameworks::Traits added = list.traits[i].first;
+    auto at = find_if(known, [&](const auto& one) { return one.first == added; });
+    if (at == known.end()) {
+      const bool all = framework == nullptr || combines(*framework, problem_->model.type, traits | added);
+      at = known.insert(at, {added, all});
+    }
+    runs[i] = at->second;
   }
-  return at->second;
+  return runs;
 }
 
 void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding>& shardings) {
@@ -119,8 +122,9 @@ void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding
   std::vector<int64_t> counts;
   for (const Sharding& s : shardings) {
     const auto shared = frameworks::traits_of_sharing(s.zero, s.shard < layout.replicas(), s.offload);
-    const std::vector<bool>& runs = combined(problem_->framework.get(), layout, traits | shared, list);
-    const int64_t count = std::count(runs.begin(), runs.end(), true);
+    const LeafTraits runs = combined(problem_->framework.get(), traits | shared, list);
+    int64_t count = 0;
+    for (size_t i = 0; i < list.traits.size(); ++i) count += runs[i] ? list.traits[i].second : 0;
     if (count == 0) continue;
     kept.push_back(s);
     counts.push_back(count);
@@ -181,14 +185,14 @@ void SearchThread::expand(const Node& node) {
   const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
   const frameworks::Traits traits = model_traits_ | frameworks::traits_of(layout);
-  const std::vector<bool>& runs = combined(problem_->framework.get(), layout, traits, list);
-  const std::vector<bool>& runs_elsewhere = combined(problem_->apart_from.get(), layout, traits, list);
+  const LeafTraits runs = combined(problem_->framework.get(), traits, list);
+  const LeafTraits runs_elsewhere = combined(problem_->apart_from.get(), traits, list);
   LeafBounds bounds(*problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
   const std::span<const Tier> tiers = tiers_of(Level::leaf);
   const double incumbent_s = this->incumbent_s();
   for (size_t l = 0; l < list.leaves.size(); ++l) {
-    if (!runs[l]) continue;
-    if (!node.apart && !list.apart[l] && runs_elsewhere[l]) {
+    if (!runs[list.traits_of_leaf[l]]) continue;
+    if (!node.apart && !list.apart[l] && runs_elsewhere[list.traits_of_leaf[l]]) {
       leave_out(1);
       continue;
     }

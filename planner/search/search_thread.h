@@ -61,8 +61,8 @@ class SearchThread {
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
   const LeafList& leaves(const Layout& node);
-  const std::vector<bool>& combined(const frameworks::Framework* framework, const Layout& node,
-                                    frameworks::Traits traits, const LeafList& list);
+  LeafTraits combined(const frameworks::Framework* framework, frameworks::Traits traits,
+                      const LeafList& list);
   void list_degrees(const Layout& layout, const std::vector<Sharding>& shardings);
   void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
                    const std::vector<int64_t>& leaves);
@@ -108,10 +108,10 @@ class SearchThread {
   std::vector<std::vector<Sharding>> shardings_;              // of each
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
   LeafLists leaves_;
-  // Which leaves of a list a framework combines with traits of a node.
-  std::map<std::tuple<const frameworks::Framework*, const LeafList*, frameworks::Traits>, std::vector<bool>>
+  // Which traits of leaves a framework combines with those of a node.
+  std::map<std::pair<const frameworks::Framework*, frameworks::Traits>,
+           std::vector<std::pair<frameworks::Traits, bool>>>
       combined_;
-  std::map<std::pair<const frameworks::Framework*, frameworks::Traits>, bool> combines_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
   bool degrees_are_apart_ = true;  // of the degrees that were added last
