@@ -98,8 +98,13 @@ struct Layout {
   bool overlaps_exchange(Recompute of_layer) const {
     return overlap_exchange && expert > 1 && of_layer != Recompute::full;
   }
+  /// Sharded weights are gathered in each micro-batch. FSDP2 frees them after each backward, whatever it does
+  /// after a forward.
+  bool gathers_by_micro_batch() const {
+    return zero_of_micro_batch() == 3 || (zero_of_micro_batch() == 2 && execution.states.frees_pieces);
+  }
   /// Weights change on their owners only and are gathered once for a step.
-  bool gathers_after_step() const { return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2; }
+  bool gathers_after_step() const { return zero_of_micro_batch() > 0 && !gathers_by_micro_batch(); }
   /// Ranks that hold the same experts.
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
 };

@@ -192,6 +192,8 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   b.add({name, M::head, b.shape(OperatorKind::cross_entropy, columns)});
   const bool chunked = b.execution().kernels.loss == LossKernel::chunked;
   const Kept& kept = b.execution().kept;
+  // A loss of the model's result casts the rank's logits before it gathers them.
+  const bool cast_first = gathers && b.execution().states.frees_head_before_loss;
   const bool fp32 = b.execution().kernels.loss == LossKernel::fp32, frees = fp32 && kept.frees_logits;
   if (!chunked && !frees) b.saves_all_tokens(columns);
   Operator& loss = b.last();
@@ -205,7 +207,7 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
                   more = kept.logit_copies + split - 1;
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
-    loss.forward_workspace_bytes += frees ? b.bytes(columns) + copy : more * copy;
+    loss.forward_workspace_bytes += frees ? b.bytes(cast_first ? rows : columns) + copy : more * copy;
     loss.backward_workspace_bytes = frees ? more * copy : kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile also computes in one pass, but writes the gradient into a second buffer.
@@ -215,8 +217,11 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (gathers) {
     // The gathered logits in one buffer, then the pieces of the other ranks, which are concatenated
     // (torch.distributed.all_gather). The collective's stream frees both late.
-    loss.forward_workspace_bytes += b.bytes(columns) + b.bytes(columns - rows);
-    loss.forward_collectives = {b.gather_over_tensor(columns)};
+    Collective whole = b.gather_over_tensor(columns);
+    if (fp32 && cast_first) whole.bytes = b.tokens() * columns * 4;
+    loss.forward_workspace_bytes += fp32 && cast_first ? LayerBuilder::rounded(b.tokens() * rows * 4)
+                                                       : b.bytes(columns) + b.bytes(columns - rows);
+    loss.forward_collectives = {whole};
   } else if (b.tensor_ranks() > 1) {
     loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
   }

@@ -43,8 +43,9 @@ int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool with
   int64_t padding = 0;
   for (const Weight& w : piece.weights) {
     const bool divides = model_.hidden % shard == 0 || w.columns / model_.hidden % shard == 0;
-    const bool dealt =
-        !of_experts || states.shards_whole_experts || (states.deals_uneven_experts && !divides);
+    const bool dealt = !of_experts || states.shards_whole_experts ||
+                       (states.deals_uneven_experts && !divides) ||
+                       (states.deals_enough_experts && w.rows >= shard);
     if (dealt && w.expert == of_experts && !(without_table && w.rows * w.columns == tied_parameters_))
       padding += ((w.rows + shard - 1) / shard * shard - w.rows) * w.columns;
   }
@@ -60,7 +61,16 @@ ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, c
   }
   if (embedding) share.dense += padding(layout, embedding_, false, false);
   if (head) share.dense += padding(layout, head_, embedding, false);
+  if (embedding && head && layout.execution.states.gathers_tied_twice) share.dense += tied_parameters_;
   return share;
+}
+
+ParameterShare StagePieces::gathered_with_head(const Layout& layout, bool embedding) const {
+  const bool shares = embedding && model_.tied_embeddings;
+  const int64_t copies = layout.execution.states.gathers_tied_twice ? 2 : 1;
+  ParameterShare head = head_.parameters;
+  head.dense = (head.dense + padding(layout, head_, false, false)) * (shares ? copies : 1);
+  return head;
 }
 
 int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) const {

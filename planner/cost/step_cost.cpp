@@ -10,6 +10,18 @@ namespace {
 using profiler::Phase;
 using profiler::Piece;
 
+// The share of an operator's forward collectives that its backward repeats: that of its work, unless outputs
+// of products are kept and the collectives around them are not
+// (findings/torchtitan_selective_recompute_repeats_reduce_scatters.sh), or blocks of a layer are recomputed
+// apart, within their collectives (nemo-automodel 0.7.0, activation_checkpointing.py).
+double repeated_collectives(const models::LayerProgram& layer, size_t index, Recompute recompute,
+                            const Layout& layout) {
+  const Kept& kept = layout.execution.kept;
+  if (recompute == Recompute::selective && kept.keeps_every_second_product) return 1.0;
+  if (recompute == Recompute::full && kept.full_recompute_inputs > 1) return 0.0;
+  return recomputed_share(layer, index, recompute);
+}
+
 // A piece under every recompute, by Recompute. A recomputed operator's collectives are also repeated.
 std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                                      const CostSource& source) {
@@ -35,7 +47,7 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
                                     : exposed(op.backward_collectives, Phase::input_gradient, false);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       PieceCost& cost = costs[size_t(recompute)];
-      const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) : 0.0;
+      const double again = piece == Piece::layer ? repeated_collectives(program, i, recompute, layout) : 0.0;
       cost.forward_collective.add(forward, 1.0);
       cost.backward_collective.add(backward, 1.0);
       cost.input_gradient_collective.add(apart, 1.0);

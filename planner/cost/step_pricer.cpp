@@ -159,13 +159,23 @@ double host_weights_s(const Layout& layout, const models::ParameterShare& share,
 }
 
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
-                               const CostSource& source) {
+                               const models::ParameterShare& head, const CostSource& source) {
   const Reduction reduction(layout, source);
-  const int64_t zero = layout.zero_of_micro_batch();
-  const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
+  const bool gathers = layout.gathers_by_micro_batch(), again = layout.zero_of_micro_batch() == 3;
+  const bool scatters = layout.zero_of_gradients() >= 2, chunks = models::sums_head_by_chunks(layout);
+  const double rate = gathers ? reduction.sharded_rate() : 1.0;
   const double copies_s = host_weights_s(layout, share, source);
-  return {copies_s + (zero == 3 ? reduction.gather_s(share, true) / rate : 0.0),
-          copies_s + (layout.zero_of_gradients() >= 2 ? reduction.scatter_s(share) / rate : 0.0)};
+  ShardedTraffic traffic{copies_s, copies_s, copies_s};
+  if (gathers) traffic.forward_s += reduction.gather_s(share, true) / rate;
+  if (again) traffic.backward_s += reduction.gather_s(share, true) / rate;
+  if (scatters) traffic.scatter_s += reduction.scatter_s(share) / rate;
+  // A loss by chunks gathers and reduces the head in each micro-batch, also where a pipeline keeps the
+  // others' weights (torchtitan 0.3.0, components/loss.py).
+  const int64_t beyond = (again ? layout.execution.traffic.head_gathers - 2 : 0) + (chunks ? 1 : 0);
+  traffic.backward_s += double(beyond) * reduction.gather_s(head, true) / rate;
+  if (chunks && !gathers) traffic.forward_s += reduction.gather_s(head, true);
+  if (chunks && !scatters) traffic.scatter_s += reduction.scatter_s(head);
+  return traffic;
 }
 
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {
@@ -246,9 +256,13 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   last_state_ = states_.size() - 1;
   state.device = device;
   state.share = share;
-  const models::ParameterShare moved = pieces_.padded(share, layout_, kind.layers, kind.embedding, kind.head);
-  state.traffic = sharded_traffic(layout_, moved, source);
+  models::ParameterShare moved = pieces_.padded(share, layout_, kind.layers, kind.embedding, kind.head), head;
+  if (kind.head) head = pieces_.gathered_with_head(layout_, kind.embedding);
+  state.traffic = sharded_traffic(layout_, moved, head, source);
   if (part_ == Part::micro_batches) return state;
+  // The head's traffic is that of its micro-batches.
+  if (kind.head && models::sums_head_by_chunks(layout_) && layout_.zero_of_gradients() < 2)
+    moved.dense -= head.dense;
   state.reduction_s =
       layout_.zero_of_gradients() >= 2 ? reduction.beyond_shard_s(moved) : reduction.gradients_s(moved);
   if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(moved, false);
@@ -279,10 +293,10 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   };
   const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
   const double share_lost = source.overlap_share(data_group(layout_));
-  const auto [gather, scatter] = state.traffic;
+  const auto [there, gather, scatter] = state.traffic;
   const EndShares ends(pieces_, kind, state.share.total());
   const double in_forward =
-      piecewise_exposed_s(gather, piece.forward_s, pieces, ends.lowest, prefetch, share_lost);
+      piecewise_exposed_s(there, piece.forward_s, pieces, ends.lowest, prefetch, share_lost);
   const double again =
       piecewise_exposed_s(gather, piece.input_gradient_s, pieces, ends.highest, prefetch, share_lost);
   const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
@@ -309,7 +323,7 @@ void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_
                               double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   // Compute that hides gathers and scatters cannot hide the sum over replicas.
-  const double beside = std::max(0.0, piece.backward_s - state.traffic.gather_s - state.traffic.scatter_s);
+  const double beside = std::max(0.0, piece.backward_s - state.traffic.backward_s - state.traffic.scatter_s);
   set(InstructionKind::reduce_gradient, piecewise_exposed_s(state.reduction_s, beside, pieces, alone,
                                                             layout_.reduces_in_backward(), share_lost));
   set(InstructionKind::optimizer_step, state.optimizer_s);
@@ -431,8 +445,8 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
       return piecewise_exposed_s(seconds, kEndless, pieces, alone, overlap, share_lost);
     };
     const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
-    const double gathers_s = shown(state.traffic.gather_s, ends.lowest, prefetch) +
-                             shown(state.traffic.gather_s, ends.highest, prefetch);
+    const double gathers_s = shown(state.traffic.forward_s, ends.lowest, prefetch) +
+                             shown(state.traffic.backward_s, ends.highest, prefetch);
     most.gathers_s = std::max(most.gathers_s, gathers_s);
     most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, ends.lowest, early));
     most.reduction_s =

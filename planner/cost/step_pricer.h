@@ -31,13 +31,13 @@ struct StageKinds {
 };
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage);
 
-/// Traffic that ZeRO adds to every micro-batch of parameters `share`: gathering of weights, once for forward
-/// and once for backward (stage 3), and scattering of gradients (2 and 3). Zero for lower stages.
+/// Traffic that ZeRO adds to every micro-batch of parameters `share`: gathering of weights in the forward and
+/// in the backward, and scattering of gradients. `head`: the part of it that is gathered with the head.
 struct ShardedTraffic {
-  double gather_s = 0.0, scatter_s = 0.0;
+  double forward_s = 0.0, backward_s = 0.0, scatter_s = 0.0;
 };
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
-                               const CostSource& source);
+                               const models::ParameterShare& head, const CostSource& source);
 
 /// The costs of a layout that a bound uses.
 struct KindCosts {

@@ -85,7 +85,8 @@ namespace {
 // Its seconds are bytes, and compute takes none: a step's price is then its traffic, nothing of it hidden.
 class BytesOfCollectives final : public CostSource {
  public:
-  double piece_s(profiler::Piece, profiler::Phase, const Layout&, const models::LayerProgram&) const override {
+  double piece_s(profiler::Piece, profiler::Phase, const Layout&,
+                 const models::LayerProgram&) const override {
     return 0.0;
   }
   double operator_s(const models::OperatorShape&, profiler::Phase) const override { return 0.0; }
@@ -134,8 +135,8 @@ std::vector<RankTraffic> traffic_of_ranks(const Plan& plan) {
 }
 
 std::string describe_traffic(const Plan& plan) {
-  reports::Table table(reports::columns({"pipeline rank", "tensor", "context", "expert", "sharding",
-                                         "transfer", "gradients"}));
+  reports::Table table(reports::columns(
+      {"pipeline rank", "tensor", "context", "expert", "sharding", "transfer", "gradients"}));
   const std::vector<RankTraffic> ranks = traffic_of_ranks(plan);
   for (size_t r = 0; r < ranks.size(); ++r) {
     std::vector<std::string> row{fmt::format("{}", r)};

@@ -56,8 +56,8 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
 /// A table of each piece's operators. If the layout recomputes only some layers: of a layer that recomputes.
 std::string describe_operators(const SearchProblem& problem, const Layout& layout);
 
-/// Bytes of a pipeline rank's collectives and messages in a step, by CommunicationKind, as they are priced. Of
-/// a collective it is the larger side: what is gathered, or what is summed before it is scattered. Of
+/// Bytes of a pipeline rank's collectives and messages in a step, by CommunicationKind, as they are priced.
+/// Of a collective it is the larger side: what is gathered, or what is summed before it is scattered. Of
 /// messages it is what the rank sends.
 using RankTraffic = std::array<int64_t, size_t(CommunicationKind::gradients) + 1>;
 std::vector<RankTraffic> traffic_of_ranks(const Plan& plan);

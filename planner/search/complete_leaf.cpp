@@ -19,8 +19,8 @@ const std::optional<MadeSchedule>& CompleteLeaf::made(double incumbent_s) {
 }
 
 bool CompleteLeaf::peak_is_too_large(double) {
-  const bool fits = fits_ || generated_ ||
-                    resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_));
+  const bool fits =
+      fits_ || generated_ || resolver_.peaks(layout_)->fit(footprints(), limits_of_ranks(problem_, layout_));
   return !fits || host_rejection(problem_, layout_);
 }
 

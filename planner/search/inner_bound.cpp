@@ -16,14 +16,15 @@ double least_of_pools(const SearchProblem& problem, F&& seconds) {
 
 // What ZeRO 2 and 3 add to the micro-batches of all ranks together, where compute hides as much as it can:
 // one message of everything takes no longer than its parts.
-double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterShare& share, double micro,
+double ranks_share_of_sharding_s(const Layout& layout, const SplitModel& split, double micro,
                                  const CostSource& source) {
   if (layout.zero_of_micro_batch() < 2) return 0.0;
-  const ShardedTraffic traffic = sharded_traffic(layout, share, source);
+  const models::ParameterShare head = split.pieces.gathered_with_head(layout, false);
+  const ShardedTraffic traffic = sharded_traffic(layout, split.parameters, head, source);
   const double least =
       std::min(source.constants().collective_overlap_share, source.constants().network_overlap_share);
   const auto shown = [least](double seconds, bool overlap) { return overlap ? least * seconds : seconds; };
-  return micro * (2.0 * shown(traffic.gather_s, layout.overlap_parameter_gather) +
+  return micro * (shown(traffic.forward_s + traffic.backward_s, layout.overlap_parameter_gather) +
                   shown(traffic.scatter_s, layout.overlap_gradient_reduce));
 }
 
@@ -104,7 +105,7 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, co
   InnerBound bound;
   bound.memory_limit_bytes = double(problem.memory_limit_bytes);
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
-    return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
+    return ranks_share_of_sharding_s(layout, split, micro, source) / ranks;
   });
   bound.bound_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding +
                   optimizer_s(problem, layout, share);

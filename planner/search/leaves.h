@@ -32,7 +32,8 @@ struct Leaf {
   bool operator==(const Leaf&) const = default;
 };
 
-/// Some of LeafList::traits. Virtual stages, split backwards and three kinds of recompute make twelve at most.
+/// Some of LeafList::traits. Virtual stages, split backwards and three kinds of recompute make twelve at
+/// most.
 using LeafTraits = std::bitset<12>;
 
 /// The leaves of all nodes with one pipeline and number of micro-batches, and which of them cost the same.
@@ -44,7 +45,7 @@ struct LeafList {
   std::vector<bool> apart;                 // whether SearchProblem::apart_from lacks the leaf
   std::vector<uint8_t> traits_of_leaf;     // index into the next one
   std::vector<std::pair<frameworks::Traits, int64_t>> traits;  // that leaves add, and the number of leaves
-  NotDividing not_dividing;                // rules that fail
+  NotDividing not_dividing;                                    // rules that fail
   size_t prices = 0, divisions = 0;
 };
 

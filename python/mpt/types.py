@@ -346,6 +346,7 @@ class Execution:
     shards_whole_rows: Optional[bool] = None  # sharding cuts each weight in whole rows, and pads them to equal shares
     shards_whole_experts: Optional[bool] = None  # sharding deals out whole experts, and pads them to equal shares
     frees_head_before_loss: Optional[bool] = None  # logits leave the head's module, whose gathered weights are freed, before the loss
+    deals_enough_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where each rank gets one
     deals_uneven_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where none of their dimensions divides
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
     keeps_head: Optional[bool] = None  # the gathered head stays to its backward
@@ -355,6 +356,8 @@ class Execution:
     scatters_transfers: Optional[bool] = None  # tensor ranks send shares between stages
     sums_beside_weight_gradient: Optional[bool] = None  # input gradients are summed over tensor ranks beside the weight gradient's product
     keeps_gathered_in_pipeline: Optional[bool] = None  # in a pipeline sharded weights and gradients stay whole between micro-batches
+    sums_by_projection: Optional[bool] = None  # without sequence parallelism tensor ranks sum the input gradient of each projection apart
+    head_gathers: Optional[int] = None  # times that a micro-batch gathers the head's weights with ZeRO 3
     defers_gradient_sums: Optional[bool] = None  # gradients stay whole until the last micro-batch, in the type in which they are summed
     sums_shares_in_backward: Optional[bool] = None  # gradients' shares are summed beside the last backward
     sharded_network_rate: Optional[float] = None  # of the network's rate, what gathers of sharded weights reach

@@ -145,12 +145,12 @@ TEST(StepCost, GathersOfShardedWeightsReachAShareOfTheNetworksRate) {
     test::Priced p("llama3-8b", "dgx-a100:" + std::to_string(nodes), data, "fsdp");
     p.problem.execution.traffic.sharded_network_rate = p.layout.execution.traffic.sharded_network_rate = rate;
     const auto source = make_device_cost(p.problem.cluster, p.problem.execution);
-    return sharded_traffic(p.layout, models::ParameterShare{int64_t{1} << 30, 0}, *source);
+    return sharded_traffic(p.layout, models::ParameterShare{int64_t{1} << 30, 0}, {}, *source);
   };
   const ShardedTraffic all = traffic(2, 1.0), half = traffic(2, 0.5);
-  EXPECT_NEAR(half.gather_s, 2.0 * all.gather_s, 1e-9);
+  EXPECT_NEAR(half.backward_s, 2.0 * all.backward_s, 1e-9);
   EXPECT_NEAR(half.scatter_s, 2.0 * all.scatter_s, 1e-9);
-  EXPECT_EQ(traffic(1, 0.5).gather_s, traffic(1, 1.0).gather_s) << "within a node";
+  EXPECT_EQ(traffic(1, 0.5).forward_s, traffic(1, 1.0).forward_s) << "within a node";
 }
 
 // A layer's tokens travel beside another micro-batch's pass, unless the layer computes all of itself again.

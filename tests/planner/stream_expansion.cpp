@@ -216,8 +216,10 @@ class Expansion {
     const auto s = size_t(i.stage);
     const StageParts& stage = stages_[s];
     const bool forward = i.kind == InstructionKind::forward;
-    const bool gathers = layout_.zero_of_micro_batch() == 3 && i.kind != InstructionKind::weight_gradient;
-    const bool scatters = layout_.zero_of_gradients() >= 2 && has_weight_gradient(i.kind);
+    const ShardedTraffic& traffic = stage.state.traffic;
+    const double gather_s = forward ? traffic.forward_s : traffic.backward_s;
+    const bool gathers = gather_s > 0.0 && i.kind != InstructionKind::weight_gradient;
+    const bool scatters = traffic.scatter_s > 0.0 && has_weight_gradient(i.kind);
     const bool reduces = std::binary_search(last_of_stages_.begin(), last_of_stages_.end(), id);
     const std::vector<int32_t> ahead =
         forward ? std::exchange(ahead_[s], {}) : std::vector<int32_t>{};  // of the first forward alone
@@ -235,7 +237,7 @@ class Expansion {
         return stage.parts[forward ? at : count - 1 - at];
       };
       const Part& part = part_at(k);
-      const auto gather = [&](const Part& of) { return send(of, stage.state.traffic.gather_s); };
+      const auto gather = [&](const Part& of) { return send(of, gather_s); };
       if (gathers) {
         const bool early = layout_.overlap_parameter_gather;
         const int32_t own = early && k > 0 ? gathered : gather(part);
@@ -244,7 +246,7 @@ class Expansion {
       }
       if (!ahead.empty()) line.wait_for(ahead[k]);
       line.run(*part.piece, i.kind, part.recomputes);
-      if (scatters) sent.push_back(send(part, stage.state.traffic.scatter_s));
+      if (scatters) sent.push_back(send(part, traffic.scatter_s));
       if (scatters && !layout_.overlap_gradient_reduce) line.wait_for(sent.back());
       if (reduces) buckets_[s].push_back(send(part, stage.state.reduction_s));
     }

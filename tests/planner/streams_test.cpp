@@ -130,9 +130,9 @@ TEST(Streams, AllTrafficOfAStepIsThere) {
       const StateCost state = pricer.state_cost(0, kinds.kinds[kind]);
       const bool split_backward = p.layout.schedule == "zb-h1";
       EXPECT_FALSE(split_backward && p.layout.zero > 1);
-      expected +=
-          double(s.whole.program.micro_batches) * (2.0 * state.traffic.gather_s + state.traffic.scatter_s) +
-          (p.layout.reduces_in_backward() ? state.reduction_s : 0.0) + state.gather_s;
+      const auto& [there, back, scatter] = state.traffic;
+      expected += double(s.whole.program.micro_batches) * (there + back + scatter) +
+                  (p.layout.reduces_in_backward() ? state.reduction_s : 0.0) + state.gather_s;
     }
     for (size_t t = 0; t < s.step.program.tasks.size(); ++t) {
       const StreamTask& task = s.step.program.tasks[t];

@@ -96,7 +96,7 @@ def kept_in_part(own, mesh):
     again = {}
 
     def pack(tensor):
-        part = own.get(tensor.untyped_storage().data_ptr())
+        part = own.get(tensor.untyped_storage()._cdata)
         return tensor if part is None else (*part, tensor.size(), tensor.stride(), tensor.storage_offset())
 
     def unpack(kept):
@@ -125,7 +125,7 @@ def attend_over_context(q, k, v, mesh):
     # if context ring
     # Ranks gather keys and values. Each half of a rank's queries attends to the tokens before it.
     whole = {"k": gather_over_context(k, mesh), "v": gather_over_context(v, mesh)}
-    own = {x.untyped_storage().data_ptr(): (name, mine.detach()) for (name, x), mine in zip(whole.items(), (k, v))}
+    own = {x.untyped_storage()._cdata: (name, mine.detach()) for (name, x), mine in zip(whole.items(), (k, v))}
     piece = q.shape[1] // 2
     parts = []
     with torch.autograd.graph.saved_tensors_hooks(*kept_in_part(own, mesh)):

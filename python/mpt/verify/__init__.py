@@ -48,6 +48,12 @@ def _beside(name: str, measured: int, predicted: int) -> Dict[str, Any]:
     return {"name": name, "measured_bytes": measured, "predicted_bytes": predicted, "ratio": round(measured / predicted, 4) if predicted else None}
 
 
+def _group(call: Dict[str, Any]) -> str:
+    """The group of a collective. Ranks of experts may be all ranks that share weights: PyTorch has one name for both groups then."""
+    group = str(call["group"])
+    return group if group not in ("experts", "shards") else "experts" if call["kind"] == "all-to-all" else "shards"
+
+
 def _size(size: float, digits: int = 4) -> str:
     unit, name = next((one for one in ((mpt._GIB, "GiB"), (1 << 20, "MiB")) if size >= one[0] / 10), (1024, "KiB"))
     return f"{size / unit:.{digits}g} {name}"
@@ -61,7 +67,7 @@ class Verified(NamedTuple):
     versions: Dict[str, str]
 
     def _traffic(self, one: Dict[str, Any], predicted: Dict[str, int]) -> List[Dict[str, Any]]:
-        measured = {group: sum(call["bytes"] * call["count"] for call in one["collectives"] if call["group"] == group and call["kind"] != "recv")
+        measured = {group: sum(call["bytes"] * call["count"] for call in one["collectives"] if _group(call) == group and call["kind"] != "recv")
                     for _, groups in TRAFFIC.values() for group in groups}
         rows = [_beside(name, sum(measured[group] for group in groups), sum(predicted[kind] for kind in kinds)) for name, (kinds, groups) in TRAFFIC.items()]
         return [row for row in rows if row["measured_bytes"] or row["predicted_bytes"]]

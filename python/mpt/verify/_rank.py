@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, placement_types
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.distributed.tensor.debug import _clear_fast_path_sharding_prop_cache, _clear_python_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -30,6 +30,7 @@ from .._door import wrong
 # PyTorch's own mask of this name has no fake tensor. Without a pipeline these micro-batches run: the first, the second, the last.
 LOWER_RIGHT, MOST_MICRO_BATCHES = "lower right", 3
 # As names of PyTorch's operators begin. Others of the namespaces, such as wait_tensor, move nothing.
+EXCHANGED = "_dtensor::shard_dim_alltoall"  # DTensor's exchange of one sharded dimension for another
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send", "recv")
 # Operators of FSDP on weights of several ranks, or on their gradients.
 OF_FSDP = {"c10d::_allgather_base_": "gathered", "fsdp::all_gather_copy_in": "gathered", "fsdp::split_with_sizes_copy": "gathered",
@@ -120,8 +121,8 @@ class Counting(TorchDispatchMode):
             return arguments[0]  # a fake one makes a new tensor
         result, name = function(*arguments, **(named or {})), function._schema.name
         self.see((result, arguments, named) if name in OF_FSDP else result, OF_FSDP.get(name, ""))
-        if function.namespace in ("c10d", "_c10d_functional"):
-            self._note(name.split("::")[1], [*arguments, *(named or {}).values()], result)
+        if function.namespace in ("c10d", "_c10d_functional") or name == EXCHANGED:
+            self._note("all_to_all" if name == EXCHANGED else name.split("::")[1], [*arguments, *(named or {}).values()], result)
         return result
 
     def _note(self, name: str, arguments: List[Any], result: Any) -> None:
@@ -177,6 +178,11 @@ def _flash(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0
     return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal or attn_mask is not None, scale=scale)[0]
 
 
+def _exchange(tensor: Any, gather_dim: int, shard_dim: int, mesh: Any, mesh_dim: int) -> Any:
+    """What DTensor does on GPUs. On CPUs each rank gathers all and keeps its part."""
+    return torch.ops._dtensor.shard_dim_alltoall(tensor, gather_dim, shard_dim, mesh.get_group(mesh_dim).group_name)
+
+
 class _FusedNorm(torch.autograd.Function):
     """What F.rms_norm is on GPUs. On CPUs PyTorch takes it apart before a fake tensor sees it."""
 
@@ -216,8 +222,9 @@ def measure(rank: int, ranks: int, on_gpus: bool, make: Callable[[], Any]) -> Di
     with fake_group(rank, ranks):
         job, counting = make(), Counting()
         # Tensors are on the CPU. What PyTorch runs otherwise on GPUs is called by name: flash attention, and norms in one kernel.
-        kernels: Any = mock.patch.multiple(F, scaled_dot_product_attention=_flash, rms_norm=_norm) if on_gpus else contextlib.nullcontext()
-        with FakeTensorMode(allow_non_fake_inputs=True), kernels, counting, counting.resizing, counting.apart:
+        on_gpu: Any = mock.patch.multiple if on_gpus else lambda *_, **__: contextlib.nullcontext()
+        with FakeTensorMode(allow_non_fake_inputs=True), on_gpu(F, scaled_dot_product_attention=_flash, rms_norm=_norm), \
+                on_gpu(placement_types, shard_dim_alltoall=_exchange), counting, counting.resizing, counting.apart:
             job.allocate()
             make_states(job, on_gpus)
             counting.see(list(job.parameters), "parameters")
