@@ -99,7 +99,7 @@ struct Layout {
     return overlap_exchange && expert > 1 && of_layer != Recompute::full;
   }
   /// Sharded weights are gathered in each micro-batch. FSDP2 frees them after each backward, whatever it does
-  /// after a forward.
+  /// after a forward (findings/fsdp2_without_resharding_gathers_in_each_micro_batch.sh).
   bool gathers_by_micro_batch() const {
     return zero_of_micro_batch() == 3 || (zero_of_micro_batch() == 2 && execution.states.frees_pieces);
   }

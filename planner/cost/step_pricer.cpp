@@ -169,8 +169,8 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
   if (gathers) traffic.forward_s += reduction.gather_s(share, true) / rate;
   if (again) traffic.backward_s += reduction.gather_s(share, true) / rate;
   if (scatters) traffic.scatter_s += reduction.scatter_s(share) / rate;
-  // A loss by chunks gathers and reduces the head in each micro-batch, also where a pipeline keeps the
-  // others' weights (torchtitan 0.3.0, components/loss.py).
+  // A loss by chunks gathers and reduces the head in each micro-batch, also in a pipeline
+  // (findings/torchtitan_chunked_loss_reduces_the_head_in_each_micro_batch.sh).
   const int64_t beyond = (again ? layout.execution.traffic.head_gathers - 2 : 0) + (chunks ? 1 : 0);
   traffic.backward_s += double(beyond) * reduction.gather_s(head, true) / rate;
   if (chunks && !gathers) traffic.forward_s += reduction.gather_s(head, true);
