@@ -91,10 +91,15 @@ Piece piece_of(const LayerProgram& program) {
   return piece;
 }
 
+using Shapes = std::vector<std::array<int64_t, 2>>;
+void add_new(Shapes& shapes, const std::array<int64_t, 2>& shape) {
+  if (!contains(shapes, shape)) shapes.push_back(shape);
+}
+
 // Adds the columns and rows of each weight gradient of a layer.
-void add_gradient_shapes(const LayerProgram& layer, std::set<std::array<int64_t, 2>>& shapes) {
+void add_gradient_shapes(const LayerProgram& layer, Shapes& shapes) {
   for (const Operator& op : layer.operators)
-    if (is_product(op.shape)) shapes.insert({op.shape.columns, op.shape.inner});
+    if (is_product(op.shape)) add_new(shapes, {op.shape.columns, op.shape.inner});
 }
 
 }  // namespace
@@ -219,8 +224,8 @@ void StagePieces::work_at_once() {
 
 // One empty gradient of each shape, in the precision of weights; for routed experts, of one expert.
 void StagePieces::set_empty_gradients(Precision precision) {
-  std::set<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
-  shapes.insert(dense_gradient_shapes_.begin(), dense_gradient_shapes_.end());
+  Shapes shapes = expert_gradient_shapes_;
+  for (const auto& shape : dense_gradient_shapes_) add_new(shapes, shape);
   for (const auto& [columns, inner] : shapes)
     empty_gradient_bytes_ += LayerBuilder::rounded(columns * inner * element_bytes(precision));
 }

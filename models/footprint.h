@@ -6,7 +6,6 @@
 
 #include <array>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "core/layout.h"
@@ -162,7 +161,7 @@ class StagePieces {
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
   // Shapes of weight gradients of layers without experts, and of those with experts: each once.
-  std::set<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
+  std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
   int64_t freed_logits_ = 0;          // Execution::frees_logits
   MemoryUse enlarged_ = MemoryUse::none;
