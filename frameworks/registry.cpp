@@ -74,10 +74,9 @@ const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, con
 }
 
 void refuse_program(const std::string& program, const std::string& file) {
-  refuse_input(
-      file, "a file of " + program, "a file of a program that MPT reads",
-      "price its layout by mpt-plan estimate with --model (a hub id will do), --framework, --tp, --pp, "
-      "--dp, --zero and --global-batch");
+  refuse_input(file, "a file of " + program, "a file of a program that MPT reads",
+               "price its layout by mpt-plan estimate with --model (a hub id will do), --framework, --tp, "
+               "--pp, --dp, --zero and --global-batch");
 }
 
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {

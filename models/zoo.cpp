@@ -204,10 +204,9 @@ ImportedModel load_imported_model(const std::string& name_or_path, const std::st
       fmt::format("one of the {} names of mpt-plan model list, or the path of a model file or Hugging Face "
                   "config.json",
                   zoo_names().size()),
-      id ? fmt::format(
-               "download https://huggingface.co/{}/resolve/main/config.json and name its path: --model "
-               "path/to/config.json",
-               name_or_path.substr(0, 80))
+      id ? fmt::format("download https://huggingface.co/{}/resolve/main/config.json and name its path: "
+                       "--model path/to/config.json",
+                       name_or_path.substr(0, 80))
          : "mpt-plan model list shows them; for any other model, name the path of its config.json");
 }
 

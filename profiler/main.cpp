@@ -89,8 +89,7 @@ int run(int argc, char** argv) {
   ImportOptions imported;
   CLI::App app{
       "Times a model's layers, its operators, and communication on this machine, for mpt-plan --profile. "
-      "Takes "
-      "half a minute for a small model; leave the machine idle meanwhile."};
+      "Takes half a minute for a small model; leave the machine idle meanwhile."};
   declare(app, o);
   app.footer(app.get_footer() + kExitCodes);
   const CLI::App* import_command = declare_import(app, imported);
@@ -99,12 +98,11 @@ int run(int argc, char** argv) {
   if (app.got_subcommand(import_command)) return import(imported);
   if (o.model.empty())
     refuse_input("--model", "missing", "the model whose layers are timed", "for example --model tiny-gpt");
-  const auto backend = o.device == "cuda"
-                           ? runtime::load_cuda_backend(fmt::format(
-                                 "without a GPU, plan with kernels that others measured: mpt-plan "
-                                 "--model {} --cluster dgx-h100:1 --global-batch 64",
-                                 shell_word(o.model)))
-                           : nullptr;
+  const auto backend = o.device == "cuda" ? runtime::load_cuda_backend(fmt::format(
+                                                "without a GPU, plan with kernels that others measured: "
+                                                "mpt-plan --model {} --cluster dgx-h100:1 --global-batch 64",
+                                                shell_word(o.model)))
+                                          : nullptr;
   const std::string precision = !o.precision.empty() ? o.precision : backend ? "bf16" : "fp32";
   o.request.precision = *enum_value<Precision>(precision);
   if (!backend && o.request.precision == Precision::fp8)

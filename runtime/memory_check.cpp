@@ -56,13 +56,12 @@ void check_memory(const Plan& plan, const std::optional<Launch>& launch, int64_t
   const int64_t needed = needed_memory_bytes(plan, launch);
   if (needed <= available) return;
   const RankRange ranks = ranks_of_host(plan, launch);
-  refuse_input(
-      file + " at /layout",
-      fmt::format("the {} ranks on this machine need {} of memory", ranks.end - ranks.begin,
-                  format_bytes(double(needed))),
-      fmt::format("at most {}, which this machine has", format_bytes(double(available))),
-      "plan for this machine (mpt-plan --cluster this-machine), or distribute the ranks over more hosts "
-      "(torchrun, mpirun, srun)");
+  refuse_input(file + " at /layout",
+               fmt::format("the {} ranks on this machine need {} of memory", ranks.end - ranks.begin,
+                           format_bytes(double(needed))),
+               fmt::format("at most {}, which this machine has", format_bytes(double(available))),
+               "plan for this machine (mpt-plan --cluster this-machine), or distribute the ranks over more "
+               "hosts (torchrun, mpirun, srun)");
 }
 
 }  // namespace mpt::runtime

@@ -34,8 +34,7 @@ std::string object_name(const std::string& text) {
 std::string slurm_command(const Plan& plan) {
   const std::string torchrun = fmt::format(
       "torchrun --nproc-per-node {} --nnodes {} \\\n  --rdzv-backend c10d --rdzv-id \"$SLURM_JOB_ID\" "
-      "--rdzv-endpoint "
-      "\"$MASTER_ADDR:$MASTER_PORT\" \"$@\"",
+      "--rdzv-endpoint \"$MASTER_ADDR:$MASTER_PORT\" \"$@\"",
       processes_word(plan), node_count(plan));
   const std::string processes = processes_of_node(plan, "$SLURM_NODEID");
   if (processes.empty()) return "srun " + torchrun + "\n";

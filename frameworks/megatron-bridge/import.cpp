@@ -287,8 +287,7 @@ class BridgeFields {
     if (!model_) return;
     notes_.push_back(
         fmt::format("the recipe of {} is not beside the file: what the file itself does not set is taken as "
-                    "off, or 1, and "
-                    "precision as bf16",
+                    "off, or 1, and precision as bf16",
                     model_->name));
     called_ = true;
     take_precision("bf16_mixed");

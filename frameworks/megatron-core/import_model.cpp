@@ -39,8 +39,7 @@ void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::strin
   }
   notes.push_back(
       fmt::format("no --vocab-size: the tokenizer{} decides, GPT-2's 50257 tokens are taken here; add "
-                  "--vocab-size to a copy "
-                  "of the file, or name the model with --model",
+                  "--vocab-size to a copy of the file, or name the model with --model",
                   tokenizer.empty() ? "" : " " + std::string(cut_text(tokenizer, 60))));
 }
 

@@ -68,8 +68,7 @@ std::vector<std::string> megatron_facts(const Plan& plan) {
   if (moe != nullptr && moe->groups_per_token < moe->expert_groups && moe->scores == RouterScores::softmax)
     facts.emplace_back(
         "Groups of experts are chosen by the sum of their best experts, in DeepSeek-V2's own code by the "
-        "best "
-        "one. Megatron-Bridge converts its weights all the same.");
+        "best one. Megatron-Bridge converts its weights all the same.");
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
   if (l.execution.kernels.graphs || (plan.model.moe() != nullptr && l.execution.kernels.fuses_experts))

@@ -236,8 +236,7 @@ void set_adapter_targets(const AdapterMatch& match, const std::vector<std::strin
                  fmt::format("adapters on {}, which no linear layer of this decoder is",
                              cut_text(fmt::format("{}", fmt::join(patterns, ", ")), 60)),
                  "names or patterns of layers, where * stands for anything",
-                 "correct the patterns, or remove the adapters in a copy of the file to price "
-                 "full training");
+                 "correct the patterns, or remove the adapters in a copy of the file to price full training");
   in.layout.training.adapter_targets = match.targets;
   for (const AdapterTarget target : match.partly)
     in.notes.push_back(fmt::format("adapters on a part of {}: priced as on all of it", enum_name(target)));

@@ -246,11 +246,10 @@ Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l,
     return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
   if (l.execution.states.shards_whole_experts && s.zero > 1 && model.moe() != nullptr &&
       model.moe()->experts % s.shard != 0)
-    return {
-        "unplanned",
-        "deals out whole experts over {} shards, which do not divide them: ranks would hold more than their "
-        "share and move padding. Shard groups that divide them are planned",
-        s.shard};
+    return {"unplanned",
+            "deals out whole experts over {} shards, which do not divide them: ranks would hold more than "
+            "their share and move padding. Shard groups that divide them are planned",
+            s.shard};
   if (!a.pads_expert_shares && cuts_experts_unevenly(model, l, s))
     return {"zero", "cuts experts' matrices in equal shares alone, which {} replicas do not give", s.shard};
   return {};
@@ -363,8 +362,7 @@ std::optional<Rejection> check_combination(const Framework& framework, const std
   if (is_judged(a.judged, traits)) return std::nullopt;
   return Rejection{
       "not judged", -1, 0.0, 0.0,
-      fmt::format("MPT has not judged {} with {} together: no run and no line shows that it trains "
-                  "them",
+      fmt::format("MPT has not judged {} with {} together: no run and no line shows that it trains them",
                   framework.title, unjudged(a.judged, traits))};
 }
 

@@ -50,8 +50,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
   // accelerate/utils/dataclasses.py:1909: NO_WRAP
   if (lower_case(config.text("fsdp_config.fsdp_auto_wrap_policy", "")) != "transformer_based_wrap")
     in.unknown.emplace_back(
-        "no fsdp_auto_wrap_policy (add TRANSFORMER_BASED_WRAP: without it all layers are gathered at "
-        "once)");
+        "no fsdp_auto_wrap_policy (add TRANSFORMER_BASED_WRAP: without it all layers are gathered at once)");
   l.offload_optimizer = config.flag("fsdp_config.fsdp_offload_params", false);
   note_left_out(config, "transformers-fsdp", in);
   if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(4, in);

@@ -161,11 +161,10 @@ void check(const CompareOptions& o, const std::vector<ComparedAxis>& axes) {
   for (const ComparedAxis& axis : axes) searches *= std::min(axis.values.size(), kMostPoints + 1);
   const bool somewhere = !axes.empty() || !o.clusters.empty() || !o.frameworks.empty();
   if (o.plans.empty() ? searches >= 2 : o.plans.size() >= 2 && !somewhere) return;
-  refuse_input(
-      "command line", fmt::format("plan files: {}, searches: {}", o.plans.size(), searches),
-      "two or more plan files, or a model with two or more values: --cluster A,B, --framework A,B or --over "
-      "gpus=64,128",
-      "see --help");
+  refuse_input("command line", fmt::format("plan files: {}, searches: {}", o.plans.size(), searches),
+               "two or more plan files, or a model with two or more values: --cluster A,B, --framework A,B "
+               "or --over gpus=64,128",
+               "see --help");
 }
 
 void run(const CLI::App& command, CompareOptions& o) {

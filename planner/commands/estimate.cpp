@@ -251,8 +251,7 @@ std::function<int()> add_estimate(CLI::App& app, bool doctor) {
             o->problem.request = request_of(load_plan(file));
           },
           "Score the layout of this plan file, with what the options change of it, here or on another "
-          "--cluster or --model (default: the "
-          "layout that the options name)")
+          "--cluster or --model (default: the layout that the options name)")
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group("What to score");

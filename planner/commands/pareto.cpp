@@ -83,14 +83,13 @@ void plan_front(const PlanOptions& o) {
   if (o.out.json) {
     text = Json{{"complete", front.complete}, {"front", to_json(front.points)}}.dump(1) + "\n";
   } else {
-    text =
-        describe_task(*front.fastest, Palette::of(stdout)) +
-        "\nNothing is better in time, memory and number of GPUs than one of these:\n\n" +
-        shown_table(front, o) +
-        wrapped(
-            "Each row is the fastest layout of that many GPUs within a limit of memory; each limit is four "
-            "fifths of the one before. Short forms: docs/notation.md.") +
-        describe_range_of_days(front, o.cost);
+    text = describe_task(*front.fastest, Palette::of(stdout)) +
+           "\nNothing is better in time, memory and number of GPUs than one of these:\n\n" +
+           shown_table(front, o) +
+           wrapped(
+               "Each row is the fastest layout of that many GPUs within a limit of memory; each limit is "
+               "four fifths of the one before. Short forms: docs/notation.md.") +
+           describe_range_of_days(front, o.cost);
     if (!front.complete) text += "Stopped before the end: there may be more rows, and faster ones.\n";
   }
   write_files(o.out, *front.fastest, o.cost, &resolved->problem);

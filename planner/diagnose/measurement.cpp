@@ -180,8 +180,7 @@ std::string describe_other_work(const Plan& plan, double flop_per_s, double step
   if (logged > own / kMargin && logged < most * kMargin) return "";
   return fmt::format(
       "The log's own {} per GPU are {} in a step; the plan's step has {} to {}. Is it a run of the plan's "
-      "model, "
-      "sequence length and batch?",
+      "model, sequence length and batch?",
       format_flop_rate(flop_per_s), format_flop(logged), format_flop(own), format_flop(most));
 }
 

@@ -79,8 +79,7 @@ std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& 
     const std::string& name = plan.request.model.name;
     lines.push_back(
         fmt::format("Kernels: mpt-profile --model {} --seq {} --device cuda --precision {} on one node times "
-                    "compute, {} of "
-                    "the predicted step.",
+                    "compute, {} of the predicted step.",
                     shell_word(name.empty() ? plan.model.name : name), plan.workload.sequence,
                     enum_name(plan.layout.precision),
                     format_percent(reports::time_parts(plan).front().seconds / plan.prediction.step_time_s)));

@@ -182,15 +182,13 @@ std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipp
   if (not_finite.count > 0)
     troubles.push_back(
         {fmt::format("{} had a loss or gradients that are not finite.", steps_text(not_finite)),
-         "go back to a checkpoint before it; lower the learning rate, and check the data of "
-         "that step"});
+         "go back to a checkpoint before it; lower the learning rate, and check the data of that step"});
   if (skipped.count > 0) {
     const bool scaled = precision == Precision::fp16;
-    troubles.push_back(
-        {fmt::format("{} left the weights as they were.", steps_text(skipped)),
-         scaled ? "a few at the start set fp16's loss scale; if they go on, train in bf16"
-                : "only fp16 has a loss scale to find: look for overflows, and compare the log's precision "
-                  "with the plan's"});
+    troubles.push_back({fmt::format("{} left the weights as they were.", steps_text(skipped)),
+                        scaled ? "a few at the start set fp16's loss scale; if they go on, train in bf16"
+                               : "only fp16 has a loss scale to find: look for overflows, and compare the "
+                                 "log's precision with the plan's"});
   }
   return troubles;
 }

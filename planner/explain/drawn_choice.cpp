@@ -45,8 +45,7 @@ std::string describe_order(const DrawnChoice& d, const std::vector<Layout>& rank
   if (d.regret_mean < kUncertainOrder || other < 1 || other > ranking.size()) return "";
   return fmt::format(
       "Order is uncertain: expect to lose {:.0f}% against the true best. To decide, time these two for {} "
-      "steps: "
-      "{} and {}.",
+      "steps: {} and {}.",
       100.0 * d.regret_mean, kSteps, layout_name(ranking.front()), layout_name(ranking[other - 1]));
 }
 

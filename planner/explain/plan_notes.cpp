@@ -139,9 +139,8 @@ std::vector<std::string> with_kernel_note(std::vector<std::string> notes, const 
   if (layers == 0) return notes;
   notes.push_back(fmt::format(
       "mpt-run has no fast GPU kernel for the attention of {} of {} layers. Windows, soft caps, other "
-      "factors "
-      "on scores, values of another size than keys, and fp32 run on its scalar kernel, far below the rate of "
-      "tensor cores; the step time counts that. Other frameworks have fast kernels (--framework)",
+      "factors on scores, values of another size than keys, and fp32 run on its scalar kernel, far below the "
+      "rate of tensor cores; the step time counts that. Other frameworks have fast kernels (--framework)",
       layers, plan.model.layers.count()));
   return notes;
 }

@@ -160,8 +160,7 @@ std::string junit_text(const CheckReport& report) {
       fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\"", report.recipes.size(), failures, errors);
   return fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {0}>\n  <testsuite name=\"mpt-plan check\" "
-      "{0} "
-      "skipped=\"0\">\n{1}  </testsuite>\n</testsuites>\n",
+      "{0} skipped=\"0\">\n{1}  </testsuite>\n</testsuites>\n",
       counts, cases);
 }
 

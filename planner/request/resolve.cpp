@@ -146,12 +146,11 @@ void extend_positions(const PlanRequest& r, SearchProblem& problem, std::vector<
   const int64_t sequence = problem.workload.sequence, most = problem.model.max_positions;
   if (sequence <= most) return;
   if (problem.model.position == PositionKind::learned)
-    refuse_input(
-        "--seq", std::to_string(sequence),
-        fmt::format("at most the {} positions of {}, a table of them", most, problem.model.name),
-        fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan model {} "
-                    "--config-json -o config.json writes one to edit",
-                    most, shell_word(r.model.name)));
+    refuse_input("--seq", std::to_string(sequence),
+                 fmt::format("at most the {} positions of {}, a table of them", most, problem.model.name),
+                 fmt::format("--seq {}; for more, a config.json with more positions as --model: mpt-plan "
+                             "model {} --config-json -o config.json writes one to edit",
+                             most, shell_word(r.model.name)));
   problem.model.max_positions = sequence;
   notes.push_back(fmt::format(
       "{} was made for {} positions; the plan and its exports have {}. {} a longer base of its "

@@ -18,8 +18,7 @@ struct LengthShare {
 
 [[noreturn]] void refuse_lengths(const std::string& found, const std::string& expected) {
   refuse_input("--lengths", found.substr(0, 80), expected,
-               "write mean:longest such as 900:8192, or lengths with shares such as "
-               "512=0.3,2048=0.7");
+               "write mean:longest such as 900:8192, or lengths with shares such as 512=0.3,2048=0.7");
 }
 
 double number_given(const std::string& text, const std::string& whole) {
@@ -213,15 +212,13 @@ void note_formats(const SearchProblem& problem, std::vector<std::string>& notes)
   const Training& t = problem.training;
   const StateBytes& states = problem.execution.states;
   if (t.frozen_format != FrozenFormat::bf16 && problem.model.moe() != nullptr && !states.narrows_experts)
-    notes.push_back(
-        fmt::format("frozen experts stay in 16 bits beside {} weights: they are stacked weights and "
-                    "no linear layers",
-                    enum_name(t.frozen_format)));
+    notes.push_back(fmt::format(
+        "frozen experts stay in 16 bits beside {} weights: they are stacked weights and no linear layers",
+        enum_name(t.frozen_format)));
   if (t.optimizer == OptimizerKind::adamw8 && states.narrow_moment_block > 1)
     notes.push_back(
-        fmt::format("moments are in 8 bits where a rank's rows of a weight are a multiple of {}, and "
-                    "else in the weight's type. A checkpoint of them opens on as many ranks as "
-                    "wrote it",
+        fmt::format("moments are in 8 bits where a rank's rows of a weight are a multiple of {}, and else in "
+                    "the weight's type. A checkpoint of them opens on as many ranks as wrote it",
                     states.narrow_moment_block));
 }
 

@@ -312,10 +312,9 @@ void import_times(KernelProfile& profile, const std::filesystem::path& file, con
   const size_t count = json ? import_json(profile, parse_json(text, file.string()), file.string())
                             : import_nccl_tests(profile, text, file.string(), hints);
   if (count == 0)
-    refuse_input(
-        file.string(), "no times that can be read",
-        "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system file, or a "
-        "profile.json of a GPU");
+    refuse_input(file.string(), "no times that can be read",
+                 "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system "
+                 "file, or a profile.json of a GPU");
   profile.sources.push_back(printable(file.filename().string()));
 }
 
