@@ -305,8 +305,7 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
   const size_t space = std::min(program.find(' '), program.size());
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
-  std::string text =
-      help_lines(app.get_description(), "") + "\n" + usage(app, name) + entries_text(app, nullptr);
+  auto text = help_lines(app.get_description(), "") + "\n" + usage(app, name) + entries_text(app, nullptr);
   for (const std::string& group : groups_of(app))
     if (all || !is_advanced(group)) text += entries_text(app, &group);
   const auto commands = app.get_subcommands({});

@@ -32,8 +32,7 @@ void take_first(std::optional<T>& known, const std::optional<T>& part) {
 void take_attention(const ModelSpec& m, ModelDraft& d) {
   const auto is_window = [](const LayerKind& k) { return k.attention && k.attention->window; };
   const LayerKind* const window = m.layers.first(is_window);
-  const LayerKind* const full =
-      m.layers.first([&](const LayerKind& k) { return k.attention && !is_window(k); });
+  const auto* const full = m.layers.first([&](const LayerKind& k) { return k.attention && !is_window(k); });
   if (full != nullptr) d.full = plain(*full->attention);
   if (window != nullptr) d.window = plain(*window->attention);
   if (full == nullptr && window != nullptr) {

@@ -216,8 +216,7 @@ class LayerTensors {
   void add_pairs(const std::string& source, const std::string& name, int64_t all, int64_t columns,
                  int64_t row, int64_t rope, const char* kind = ".weight") {
     for (const int64_t half : {0, 1}) {
-      HuggingFaceTensor& t =
-          list_.add(from_ + source + kind, to_ + name + kind, rope / 2, columns, row + half * rope / 2);
+      auto& t = list_.add(from_ + source + kind, to_ + name + kind, rope / 2, columns, row + half * rope / 2);
       t.shape.front() = all;
       t.first = (row + half) * columns;
       t.row_stride = 2 * columns;

@@ -34,8 +34,7 @@ bool keeps_fp4_weights(const Layout& layout) {
 }
 ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
-  ParameterBytes bytes =
-      layout.precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
+  auto bytes = layout.precision == Precision::fp32 ? ParameterBytes{4, 4, 8} : ParameterBytes{2, 4, 12};
   if (e.states.weight_bytes > 0) bytes.weight = e.states.weight_bytes;
   const bool in_any_order = layout.precision == Precision::fp8 && e.kernels.fp8_in_any_order;
   if (e.states.fp8_weight_bytes > 0 && is_narrow(layout.precision))

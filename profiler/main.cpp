@@ -76,8 +76,7 @@ void conclude(const Options& o, const profiler::Profile& profile) {
   for (const int64_t sequence : o.request.sequences) {
     const std::string text = profiler::noise_text(profiler::noise_of(profile, sequence));
     if (text.empty()) continue;
-    const std::string lines =
-        wrapped(text + ". Repeat when the machine is idle.", fmt::format("{}: ", kVerdict));
+    const auto lines = wrapped(text + ". Repeat when the machine is idle.", fmt::format("{}: ", kVerdict));
     fmt::print("{}{}", Palette::of(stdout).caution(kVerdict), lines.substr(kVerdict.size()));
     break;
   }

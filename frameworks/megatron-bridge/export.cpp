@@ -64,8 +64,7 @@ void set_pipeline_fields(const Plan& plan, Assignments& a) {
 void set_recompute_fields(const Layout& l, Assignments& a) {
   const MegatronRecompute recompute = megatron_recompute(l);
   const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };
-  const std::vector<std::string> modules =
-      recompute.modules.empty() ? std::vector<std::string>{"core_attn"} : recompute.modules;
+  const auto modules = recompute.modules.empty() ? std::vector<std::string>{"core_attn"} : recompute.modules;
   a.set("model.recompute_granularity", or_none(recompute.granularity));
   a.set("model.recompute_modules", fmt::format("[\"{}\"]", fmt::join(modules, "\", \"")));
   a.set("model.recompute_method", or_none(recompute.method));

@@ -414,8 +414,7 @@ class BridgeFields {
 
 // Of "LoRA(...)", "lora.LoRA(...)", "lora", or a name that the file does not explain.
 std::string kind_of(const Json& peft) {
-  std::string name =
-      peft.is_string() ? peft.get<std::string>() : text_at(peft, kCallKey) + text_at(peft, kNameKey);
+  auto name = peft.is_string() ? peft.get<std::string>() : text_at(peft, kCallKey) + text_at(peft, kNameKey);
   if (name.empty()) name = "something else";
   name = name.substr(name.rfind('.') + 1);
   // default_peft_config("lora") of src/megatron/bridge/recipes/utils/dataset_utils.py
@@ -486,8 +485,7 @@ Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const 
 }
 
 Imported import_megatron_bridge(const std::filesystem::path& file) {
-  const std::vector<std::string> names =
-      file.extension() == ".py" ? megatron_bridge_recipes(file) : std::vector<std::string>{""};
+  const auto names = file.extension() == ".py" ? megatron_bridge_recipes(file) : std::vector<std::string>{""};
   if (names.size() > 1)
     refuse_input(file.string(), fmt::format("{} recipes", names.size()), "one of them",
                  fmt::format("name it, such as --config {}", names.back()));

@@ -94,8 +94,7 @@ std::vector<std::string> mixers_but_skipped(const WordSource& w, const std::stri
 // "127,0": keys to the left of a query's own, and to the right.
 void read_window(const WordSource& w, Values& values) {
   const std::string text = w.text("window-size", "None");
-  const std::vector<std::string> mixers =
-      mixers_but_skipped(w, "window-attn-skip-freq", "window", whole(values, Value::layers));
+  const auto mixers = mixers_but_skipped(w, "window-attn-skip-freq", "window", whole(values, Value::layers));
   if (!w.has("window-size") || text == "None") return;
   int left = -1, right = -1;
   const char* begin = text.c_str() + (text.starts_with('(') || text.starts_with('[') ? 1 : 0);

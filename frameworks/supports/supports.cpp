@@ -308,8 +308,7 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
                                         Precision precision) {
   const Abilities& a = framework.abilities;
   if (auto r = lacks_model(framework, model)) return r;
-  const std::vector<Precision>& precisions =
-      model.moe() != nullptr ? a.precisions_with_experts : a.precisions;
+  const auto& precisions = model.moe() != nullptr ? a.precisions_with_experts : a.precisions;
   if (contains(precisions, precision)) return std::nullopt;
   std::vector<std::string> names;
   for (const Precision p : precisions) names.push_back(enum_name(p));

@@ -22,8 +22,7 @@ namespace {
 Precision mixed_precision(const Settings& config, std::vector<std::string>& notes) {
   const Json* value = config.find("mixed_precision");
   if (value == nullptr || *value == false || *value == "no") return Precision::fp32;  // YAML 1.1's no
-  const Precision precision =
-      precision_named(config.text("mixed_precision", ""), config.at("mixed_precision"));
+  const auto precision = precision_named(config.text("mixed_precision", ""), config.at("mixed_precision"));
   if (precision == Precision::fp8 && config.text("fp8_config.backend", "AO") != "AO")
     notes.push_back("fp8_config.backend: taken as torchao's");
   return precision;

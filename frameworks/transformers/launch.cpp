@@ -214,8 +214,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
     arguments.emplace("lora_target_modules", Json::array({"q_proj", "v_proj"}));  // peft/utils/constants.py
   }
   const Settings settings(std::move(arguments), script.string());
-  Imported in =
-      read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
+  auto in = read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
   if (trl && line.options.value("max_length", Json(1)).is_null())
     in.unknown.emplace_back("max_length: null, so sequences are as long as the data has them");
   if (in.layout.training.adapts() && in.layout.training.frozen_format == FrozenFormat::bf16 &&

@@ -129,8 +129,7 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
   }
   const std::set<std::string> conditions = conditions_of(plan, framework, arguments);
   const std::map<std::string, Json> values = values_of(plan, arguments);
-  std::string text =
-      fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
+  auto text = fmt::format("# {}. For {}.\n", export_title(plan), tool.at("release").get<std::string>());
   for (const std::string& note : sentences(tool, "notes", conditions)) text += "# " + note + ".\n";
   for (const Json& row : tool.at("rows"))
     if (conditions_hold(row.at(0), conditions))

@@ -44,11 +44,10 @@ std::string remedy_of(const SearchProblem& problem, const Layout& layout) {
   if (layout.sequence_parallel && layout.tensor == 1) return "--sp off, or --tp 2";
   const int64_t unit = layout.data * layout.micro_batch;
   Workload workload = problem.workload;
-  std::string batches =
-      nearest_batches(workload.global_batch, unit, unit * layout.pipeline, [&](int64_t batch) {
-        workload.global_batch = batch;
-        return !check_layout(problem.model, layout, workload);
-      });
+  auto batches = nearest_batches(workload.global_batch, unit, unit * layout.pipeline, [&](int64_t batch) {
+    workload.global_batch = batch;
+    return !check_layout(problem.model, layout, workload);
+  });
   if (!batches.empty()) return batches;
   return has_layouts(problem) ? "mpt-plan without estimate finds one" : nothing_divides(problem).remedy;
 }

@@ -188,8 +188,7 @@ int run_check(CheckOptions& o) {
 }  // namespace
 
 std::function<int()> add_check(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("check", "Judge every recipe of a folder: legal, fits, costs so much");
+  auto* command = app.add_subcommand("check", "Judge every recipe of a folder: legal, fits, costs so much");
   auto o = std::make_shared<CheckOptions>();
 #include "generated/CheckOptions.inc"
   declare_problem(*command, o->request);

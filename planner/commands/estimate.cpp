@@ -52,11 +52,10 @@ std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool giv
   const SearchProblem& problem = e.resolved->problem;
   const Plan& plan = e.plan;
   const Palette palette = Palette::of(stdout);
-  std::string text =
-      describe_task(plan, palette) + "\n" +
-      describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
-      describe_verdict(plan, e.lacks(), palette) +
-      describe_figures(plan, palette, describe_cost(o.cost, plan), true);
+  auto text = describe_task(plan, palette) + "\n" +
+              describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) +
+              "\n" + describe_verdict(plan, e.lacks(), palette) +
+              describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, e.candidate), "  - ");
   if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
   return text;
@@ -163,9 +162,8 @@ std::string describe_stages(const Plan& plan, bool given) {
 std::string estimate_text(const Estimated& e, const PlanOptions& o, bool given) {
   const SearchProblem& problem = e.resolved->problem;
   const Layout& layout = e.plan.layout;
-  std::string text = describe_estimate(e, o, given) + describe_stages(e.plan, given) +
-                     describe_notes(e.plan.notes, Palette::of(stdout)) +
-                     describe_judgement(e.plan, o.measured);
+  auto text = describe_estimate(e, o, given) + describe_stages(e.plan, given) +
+              describe_notes(e.plan.notes, Palette::of(stdout)) + describe_judgement(e.plan, o.measured);
   if (o.operators) text += "\n" + describe_operators(problem, layout);
   for (const std::string& note : {describe_host(o.request, e.plan), idle_cost(o.cost, o.cost.price > 0.0)})
     if (!note.empty()) text += describe_notes({note}, Palette::of(stdout));

@@ -103,8 +103,7 @@ void check_lines(const CLI::App& command, const LinesOptions& o) {
 }
 
 int answer_lines(const LinesOptions& o) {
-  const Calibration calibration =
-      o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
+  const auto calibration = o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
   const std::vector<Evidence>& evidence = published_evidence();
   check_source(o.without_source, evidence);
   const std::vector<NumberedLine> lines = lines_of_file(o.file);

@@ -40,8 +40,7 @@ void copy_page(const fs::path& folder) {
 }  // namespace
 
 std::function<int()> add_page(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("page", "Write the planner as a page for browsers, without a server");
+  auto* command = app.add_subcommand("page", "Write the planner as a page for browsers, without a server");
   auto folder = std::make_shared<std::string>("site");
 #include "generated/PageOptions.inc"
   return done_by([folder] { copy_page(*folder); });

@@ -137,8 +137,7 @@ ModelPieces piece_times(models::PiecePrograms& programs, const CostSource& sourc
   const models::LayerKinds& kinds = *programs.kinds();
   ModelPieces pieces;
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    PieceTimes& layer =
-        pieces.layers.emplace_back(times_of(programs.layer(kind), Piece::layer, layout, source));
+    auto& layer = pieces.layers.emplace_back(times_of(programs.layer(kind), Piece::layer, layout, source));
     layer.name = kinds.title(kind);
     layer.count = kinds.all()[kind];
   }

@@ -233,8 +233,7 @@ MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& al
 
 Predicted predicted_by(const Plan& plan) {
   const DeviceKind kind = plan.cluster.device.kind;
-  std::vector<int64_t> rooms =
-      communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
+  auto rooms = communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   for (int64_t& room : rooms) room = int64_t(room_bytes(plan)) - room;
   const double share = plan.cluster.mixed() ? 0.0 : fullest_share(plan.prediction.memory, rooms);
   return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share, kind == DeviceKind::cpu};

@@ -156,8 +156,7 @@ std::vector<std::string> idle_of_search(const PlanRequest& request, const Search
       idle(request, problem, widest(problem), allowed(problem.bounds.recomputes, Recompute::selective));
   const std::vector<int64_t>& zero = problem.bounds.zero;
   if (zero.empty() || zero.front() == 0 || best.replicas() > 1 || problem.ranks == 1) return notes;
-  std::string note =
-      fmt::format("--zero {} changes nothing here: one replica shares nothing out.", zero.front());
+  auto note = fmt::format("--zero {} changes nothing here: one replica shares nothing out.", zero.front());
   SearchProblem shared = problem;
   shared.bounds.data = divisors(problem.ranks);
   shared.bounds.data.erase(shared.bounds.data.begin());

@@ -79,11 +79,10 @@ std::string describe_memory_use(const Plan& plan) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
   const bool more = plan.corrected && peak > double(plan.memory_limit_bytes);  // measured, so it was there
-  std::string text =
-      plan.cluster.mixed() || more
-          ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
-          : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
-                        format_percent(peak / double(plan.memory_limit_bytes)), one);
+  auto text = plan.cluster.mixed() || more
+                  ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
+                  : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
+                                format_percent(peak / double(plan.memory_limit_bytes)), one);
   const auto communicators =
       communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   const int64_t nccl = *std::max_element(communicators.begin(), communicators.end());
@@ -363,8 +362,7 @@ std::string describe_verdict(const Plan& plan, const std::optional<Rejection>& r
                              const Palette& palette) {
   if (plan.corrected && plan.corrected->layouts.front().out_of_memory)
     return palette.bad("DOES NOT FIT: it ran out of memory.") + "\n";
-  const Confidence& sure =
-      plan.corrected ? plan.corrected->layouts.front().confidence : plan.prediction.confidence;
+  const auto& sure = plan.corrected ? plan.corrected->layouts.front().confidence : plan.prediction.confidence;
   if (!rejection && may_not_fit(sure))
     return palette.caution(fmt::format("May not fit ({}).", describe_likelihood(*sure.fits))) + "\n";
   if (!rejection) return palette.good("It fits.") + "\n";
@@ -430,8 +428,7 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof) + newlines_in(order);
   const size_t left = o.lines > used ? o.lines - used : 0;
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
-  const std::string why =
-      describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
+  const auto why = describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
   return head + fewer + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) +
          order + why + next + proof;
 }

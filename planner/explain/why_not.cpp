@@ -161,10 +161,9 @@ std::string memory_between(const Candidate& best, const Candidate& chosen) {
 std::string compared(const Question& q, const SearchResult& result, const Candidate& chosen) {
   const Candidate& best = result.best.front();
   const double mine_s = best.evaluation.step_time_s, plan_s = chosen.evaluation.step_time_s;
-  std::string text =
-      fmt::format("The fastest of the {} layouts of this kind is {}: {} per step, {} of memory.\n",
-                  format_count(result.certificate.layouts), layout_name(best.estimate.layout),
-                  format_seconds(mine_s), format_bytes(double(best.evaluation.peak_bytes)));
+  auto text = fmt::format("The fastest of the {} layouts of this kind is {}: {} per step, {} of memory.\n",
+                          format_count(result.certificate.layouts), layout_name(best.estimate.layout),
+                          format_seconds(mine_s), format_bytes(double(best.evaluation.peak_bytes)));
   if (!best.estimate.layout.recomputed_layers.empty())
     text +=
         "  Only as many layers of each stage recompute as memory asks for; all of them would take longer.\n";

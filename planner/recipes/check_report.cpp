@@ -82,9 +82,8 @@ std::string junit_case(const CheckedRecipe& c) {
   const std::string head = fmt::format("    <testcase classname=\"{}\" name=\"{}\"",
                                        reports::escape_html(c.framework), reports::escape_html(c.recipe));
   if (c.verdict == RecipeVerdict::fits) {
-    const std::string costs =
-        fmt::format("{}, {} per step, {} of {}", c.layout, format_seconds(c.step_time_s),
-                    format_bytes(double(c.peak_bytes)), format_bytes(double(c.limit_bytes)));
+    const auto costs = fmt::format("{}, {} per step, {} of {}", c.layout, format_seconds(c.step_time_s),
+                                   format_bytes(double(c.peak_bytes)), format_bytes(double(c.limit_bytes)));
     return head + fmt::format(">\n      <system-out>{}{}</system-out>\n    </testcase>\n",
                               reports::escape_html(costs),
                               c.change.empty() ? "" : reports::escape_html("; " + c.change));

@@ -15,8 +15,7 @@ bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution)
 
 std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProblem& problem) {
   const bool own = is_for_this_runtime(problem.cluster, problem.execution);
-  const frameworks::Framework* known =
-      frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
+  const auto* known = frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
   if (known == nullptr) return nullptr;
   auto framework = std::make_shared<frameworks::Framework>(*known);
   frameworks::Abilities& a = framework->abilities;

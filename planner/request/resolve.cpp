@@ -76,8 +76,7 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
   const ClusterSpec& cluster = problem.cluster;
   if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
-  const RunKind kind =
-      kind_of(problem.model, problem.execution.framework, problem.precision, problem.training);
+  const auto kind = kind_of(problem.model, problem.execution.framework, problem.precision, problem.training);
   return memory_margin({kind, ""}, published_evidence()).safe_bytes(device);
 }
 
@@ -249,8 +248,7 @@ ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
 }
 
 ClusterSpec cluster_of(const PlanRequest& r, const std::optional<profiler::Profile>& profile) {
-  ClusterSpec cluster =
-      r.cluster.value ? *r.cluster.value : profiler::load_cluster(r.cluster.name, profile, r.gpus);
+  auto cluster = r.cluster.value ? *r.cluster.value : profiler::load_cluster(r.cluster.name, profile, r.gpus);
   profiler::check_kernels(cluster, r.cluster.value ? "/cluster" : r.cluster.name);
   return cluster;
 }

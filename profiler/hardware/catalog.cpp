@@ -101,8 +101,7 @@ int64_t nodes_for(int64_t gpus, const NodeEntry& node) {
 NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& profile) {
   const std::string name = fmt::format("{}:{}", kThisMachine, ranks);
   const bool gpus = profile && profile->machine.kind == DeviceKind::gpu;
-  ClusterSpec cluster =
-      gpus ? make_own_gpus(name, ranks, profile->machine) : make_cpu_ranks(name, ranks, profile);
+  auto cluster = gpus ? make_own_gpus(name, ranks, profile->machine) : make_cpu_ranks(name, ranks, profile);
   const LinkLevel network = cluster.levels.back();
   return {std::move(cluster), network};
 }

@@ -199,8 +199,7 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
         if (operation == TransportOperation::send_receive && size > 2) continue;
         for (const int64_t bytes : kMessageBytes) {
           // Every member has the same samples, so all of them decide the same.
-          const Measurement m =
-              repeat_while_noisy([&, timed = operation] { return member.time(timed, bytes); });
+          const auto m = repeat_while_noisy([&, timed = operation] { return member.time(timed, bytes); });
           if (member.speaks())
             result.timings.push_back({operation, size, bytes, m.seconds, m.spread, group.hosts});
         }

@@ -60,8 +60,7 @@ void AttentionCore::prepare(Buffer& qkv) const {
 
 void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, const void* sinks) const {
   const AttentionShape shape = exchanges() ? exchanged_shape() : sizes_.attention();
-  const Buffer own =
-      exchanges() ? Buffer(device_, shape.tokens() * shape.outputs() * sizes_.unit()) : Buffer();
+  const auto own = exchanges() ? Buffer(device_, shape.tokens() * shape.outputs() * sizes_.unit()) : Buffer();
   void* const result = own ? own.data() : out;
   if (rings())
     ring_forward(qkv, result, log_sum_exp);

@@ -233,8 +233,7 @@ void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_i
 void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
   // A column-parallel product's input is gathered during the preceding row-parallel product.
   const bool with_columns = !saved.has_column_weights;
-  const Buffer all =
-      sizes_.sequence_parallel && with_columns ? tokens_by(sizes_.gathered_columns()) : Buffer();
+  const auto all = sizes_.sequence_parallel && with_columns ? tokens_by(sizes_.gathered_columns()) : Buffer();
   const auto weigh = [&](std::optional<Norm>& norm, const void* dy, const Buffer& x,
                          const Buffer& statistics) {
     if (norm) norm->backward_weight(dy, x.data(), statistics.data());
