@@ -47,9 +47,7 @@ std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
 }
 
 std::string options_of(const std::vector<BoundWords>& words) {
-  std::string text;
-  for (const BoundWords& bound : words) text += (text.empty() ? "" : " ") + bound.option();
-  return text;
+  return fmt::format("{}", fmt::join(mapped<std::string>(words, &BoundWords::option), " "));
 }
 
 std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout) {

@@ -131,8 +131,7 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   if (!in.model) return;
   check_stages(l, *in.model, where);
   if (layers.empty()) l.layers_per_stage = even_stages(in.model->layers.count(), l.stages());
-  int64_t sum = 0;
-  for (const int64_t n : l.layers_per_stage) sum += n;
+  const auto sum = sum_of<int64_t>(l.layers_per_stage, std::identity());
   if (sum != in.model->layers.count())
     throw FrameworkRefusal(
         Problem{where, fmt::format("{} layers in its stages", sum),

@@ -63,8 +63,7 @@ std::string next_commands(const RunFacts& facts, bool stopped) {
   if (!facts.saved.empty())
     commands.emplace_back(fmt::format("mpt-run export {} exported", shell_word(facts.checkpoints)),
                           "the weights as a Hugging Face model");
-  size_t width = 0;
-  for (const auto& [command, what] : commands) width = std::max(width, columns_of(command));
+  const auto width = max_of<size_t>(commands, 0, [](const auto& next) { return columns_of(next.first); });
   std::string text = "\nNext\n";
   for (const auto& [command, what] : commands) text += fmt::format("  {:<{}}  {}\n", command, width, what);
   return text;

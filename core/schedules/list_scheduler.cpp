@@ -64,8 +64,7 @@ class ListScheduling {
       if (at + std::max(rank.left_s, chain_s) > give_up_s_) return std::nullopt;
       last = std::max(last, step(r, at));
     }
-    size_t done = 0;
-    for (const auto& row : schedule_.rows) done += row.size();
+    const auto done = sum_of<size_t>(schedule_.rows, [](const auto& row) { return row.size(); });
     if (done != 3 * stages_.size() * size_t(task_.micro_batches)) return std::nullopt;
     return TimedSchedule{std::move(schedule_), last};
   }
@@ -93,8 +92,8 @@ class ListScheduling {
 
   // One micro-batch of every stage must fit, or the rank could block itself.
   bool has_room(const Rank& rank, int r) const {
-    int64_t one_of_each = 0;
-    for (const int s : rank.stages) one_of_each += task_.footprints[size_t(s)].saved_bytes;
+    const auto one_of_each =
+        sum_of<int64_t>(rank.stages, [&](int s) { return task_.footprints[size_t(s)].saved_bytes; });
     return rank.held + one_of_each + rank.transient() <= task_.limit_bytes[size_t(r)];
   }
 

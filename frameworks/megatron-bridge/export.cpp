@@ -201,8 +201,8 @@ void set_ways_to_train(const Training& t, Assignments& a) {
   }
   if (t.offloaded.empty()) return;
   a.set("model.fine_grained_activation_offloading", true);
-  std::vector<std::string> names;
-  for (const OffloadModule module : t.offloaded) names.push_back(quoted(enum_name(module)));
+  const auto names =
+      mapped<std::string>(t.offloaded, [](OffloadModule module) { return quoted(enum_name(module)); });
   a.set("model.offload_modules", fmt::format("[{}]", fmt::join(names, ", ")));
 }
 

@@ -44,9 +44,7 @@ bool is_slip(const std::string& written, const std::string& name) {
   std::array<int, 256> more{};
   for (const unsigned char c : letters_and_digits(written)) ++more[c];
   for (const unsigned char c : letters_and_digits(name)) --more[c];
-  int differ = 0;
-  for (const int count : more) differ += std::abs(count);
-  return differ <= 2;
+  return sum_of<int>(more, [](int count) { return std::abs(count); }) <= 2;
 }
 
 std::optional<ModelSpec> model_of_recipe(const std::string& text) {

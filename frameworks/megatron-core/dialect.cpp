@@ -25,9 +25,7 @@ int64_t whole(const Values& values, Value value) { return values.at(value).get<i
 bool is_latent(const Values& values) { return values.at(Value::latent) == Json(true); }
 
 std::vector<int> flags_of(const Values& values, Value value, const char* word) {
-  std::vector<int> flags;
-  for (const Json& layer : values.at(value)) flags.push_back(layer == word ? 1 : 0);
-  return flags;
+  return mapped<int>(values.at(value), [&](const Json& layer) { return layer == word ? 1 : 0; });
 }
 
 // Megatron-LM's own default: 4 h, and two thirds of it with SwiGLU.

@@ -84,13 +84,6 @@ void add_data_parallel(const Plan& plan, Arguments& a) {
   }
 }
 
-// By Megatron's names, which plans use, too.
-std::vector<std::string> offload_names(const Training& t) {
-  std::vector<std::string> names;
-  for (const OffloadModule module : t.offloaded) names.push_back(enum_name(module));
-  return names;
-}
-
 void add_training(const Training& t, Arguments& a) {
   if (t.optimizer == OptimizerKind::sgd) a.value("optimizer", "sgd");
   if (t.optimizer == OptimizerKind::muon) a.value("optimizer", "muon");
@@ -98,7 +91,8 @@ void add_training(const Training& t, Arguments& a) {
   a.flag_if(t.deterministic, "deterministic-mode");
   if (t.offloaded.empty()) return;
   a.flag("fine-grained-activation-offloading");
-  a.value("offload-modules", fmt::format("{}", fmt::join(offload_names(t), " ")));
+  const auto modules = mapped<std::string>(t.offloaded, enum_name<OffloadModule>);  // Megatron's own names
+  a.value("offload-modules", fmt::format("{}", fmt::join(modules, " ")));
 }
 
 void add_recompute(const Layout& l, Arguments& a) {
@@ -174,9 +168,7 @@ std::string facts_text(const Plan& plan) {
   if (attention_in_fp8(plan.layout))
     facts.emplace_back(
         "Attention in fp8 has no flag: set fp8_dot_product_attention of its TransformerConfig.");
-  std::string text;
-  for (const std::string& fact : facts) text += "# " + comment_text(fact) + "\n";
-  return text;
+  return sum_of<std::string>(facts, [](const std::string& fact) { return "# " + comment_text(fact) + "\n"; });
 }
 
 std::string launch_script(const Plan& plan) {

@@ -51,9 +51,7 @@ void merge_word(ShellWord& to, const ShellWord& from) {
 }
 
 std::string texts_of(const std::vector<ShellWord>& words) {
-  std::string all;
-  for (const ShellWord& word : words) all += word.text + '\n';
-  return all;
+  return sum_of<std::string>(words, [](const ShellWord& word) { return word.text + '\n'; });
 }
 
 bool is_argument_list(std::string_view text) {

@@ -144,8 +144,7 @@ const char* words(MicroBatchRule rule) {
 }
 
 std::string schedule_names_of(const Abilities& a) {
-  std::vector<std::string> names;
-  for (const ScheduleAbility& s : a.schedules) names.push_back(s.schedule);
+  const auto names = mapped<std::string>(a.schedules, &ScheduleAbility::schedule);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -310,11 +309,9 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
   if (auto r = lacks_model(framework, model)) return r;
   const auto& precisions = model.moe() != nullptr ? a.precisions_with_experts : a.precisions;
   if (contains(precisions, precision)) return std::nullopt;
-  std::vector<std::string> names;
-  for (const Precision p : precisions) names.push_back(enum_name(p));
   return refuse(framework, "precision",
                 fmt::format("does not train {} in {}; it takes {}", model.name, enum_name(precision),
-                            fmt::join(names, ", ")));
+                            fmt::join(mapped<std::string>(precisions, enum_name<Precision>), ", ")));
 }
 
 std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& l) {

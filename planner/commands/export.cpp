@@ -24,10 +24,9 @@ struct ExportOptions {
 };
 
 std::string targets_text() {
-  std::string text;
-  for (const frameworks::ExportTarget& target : frameworks::export_targets())
-    text += fmt::format("\n  {:<22} {}", target.name, target.what);
-  return text;
+  return sum_of<std::string>(frameworks::export_targets(), [](const frameworks::ExportTarget& target) {
+    return fmt::format("\n  {:<22} {}", target.name, target.what);
+  });
 }
 
 // A short run on made-up data, and the command that judges its log. On several nodes it is the job that was

@@ -20,9 +20,7 @@ struct Benchmark {
 };
 
 int64_t most(const Plan& plan, int64_t StageFootprint::*bytes) {
-  int64_t found = 0;
-  for (const StageFootprint& f : plan.footprints) found = std::max(found, f.*bytes);
-  return found;
+  return max_of<int64_t>(plan.footprints, 0, bytes);
 }
 
 Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {

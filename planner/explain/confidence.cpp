@@ -158,8 +158,8 @@ double Spread::quantile(double share) const {
 }
 
 double Spread::share_within(double value) const {
-  double within = 0.0;
-  for (const Weighed& v : values_) within += v.value <= value ? v.weight : 0.0;
+  const auto within =
+      sum_of<double>(values_, [&](const Weighed& v) { return v.value <= value ? v.weight : 0.0; });
   return std::min(1.0, within / weight());
 }
 

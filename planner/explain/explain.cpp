@@ -129,8 +129,7 @@ std::string difference_of(const SearchProblem& problem, const Candidate& first, 
                                                   {b.collectives_s - a.collectives_s, "communication"},
                                                   {b.idle_s - a.idle_s, "idle time"}};
   constexpr double kHardly = 0.1;
-  double largest = 0.0;
-  for (const auto& [seconds, what] : parts) largest = std::max(largest, std::abs(seconds));
+  const double largest = max_of(parts, 0.0, [](const auto& part) { return std::abs(part.first); });
   std::string text;
   for (const auto& [seconds, what] : parts) {
     if (std::abs(seconds) < kHardly * largest || largest < 1e-9) continue;

@@ -17,9 +17,7 @@ namespace {
 
 template <class E>
 std::string joined(const std::vector<E>& values) {
-  std::vector<std::string> names;
-  for (const E value : values) names.push_back(enum_name(value));
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(mapped<std::string>(values, enum_name<E>), ", "));
 }
 
 bool is_scalar(const models::LayerProgram& layer, const Plan& plan, const DeviceSpec& device) {

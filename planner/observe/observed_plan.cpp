@@ -404,8 +404,7 @@ std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, 
   for (size_t i = 0; i < std::min(order.size(), std::max<size_t>(1, size_t(resolved.request.top))); ++i)
     search->result.best.push_back(answer.candidates[order[i]]);
   Plan plan = plan_of(*search, resolved.request);
-  plan.request.observed.clear();
-  for (const Observation& o : answer.runs) plan.request.observed.push_back(o.run);
+  plan.request.observed = mapped<ObservedRun>(answer.runs, &Observation::run);
   plan.notes = with_kernel_note(resolved.notes, plan);
   plan.corrected = all;
   return plan;
@@ -426,8 +425,7 @@ void correct(const PlanRequest& asked, Estimated& e) {
   const Answer answer = choosable_of(*e.resolved, one, std::move(runs), memory);
   std::vector<size_t> order;
   e.plan.corrected = corrected(answer, times, memory, 0, order);
-  e.plan.request.observed.clear();
-  for (const Observation& o : answer.runs) e.plan.request.observed.push_back(o.run);
+  e.plan.request.observed = mapped<ObservedRun>(answer.runs, &Observation::run);
 }
 
 std::string plan_screen(const Plan& plan, const ScreenOptions& options) {

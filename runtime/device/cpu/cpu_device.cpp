@@ -67,9 +67,9 @@ class CpuDevice final : public Device {
     std::visit([&](const auto& o) { run_one(type, o); }, operation);
   }
   double squared_norm(DataType type, std::span<const Stretch> parts) override {
-    double sum = 0.0;
-    for (const Stretch& part : parts) sum += cpu::sum_of_squares({type, memory_}, part);
-    return sum;
+    return sum_of<double>(parts, [&](const Stretch& part) {
+      return cpu::sum_of_squares({type, memory_}, part);
+    });
   }
 
  private:
