@@ -63,8 +63,7 @@ std::string option_name(const CLI::Option& option) {
 std::string described(const CLI::Option& option) {
   std::string text = option.get_description(), usual = option.get_default_str();
   std::erase_if(usual, [](char c) { return c == '[' || c == ']' || c == '"'; });
-  const bool told = text.find("default") != std::string::npos;
-  if (!usual.empty() && !told) text += " (default: " + usual + ")";
+  if (!usual.empty() && text.find("default") == std::string::npos) text += " (default: " + usual + ")";
   return text;
 }
 
@@ -82,8 +81,7 @@ std::vector<std::string> groups_of(const CLI::App& app) {
   std::vector<std::string> groups;
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
-    const bool known = contains(groups, group);
-    if (!known && !group.empty() && group != kHelpGroup) groups.push_back(group);
+    if (!contains(groups, group) && !group.empty() && group != kHelpGroup) groups.push_back(group);
   }
   groups.emplace_back(kHelpGroup);
   return groups;

@@ -69,8 +69,7 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
   for (const std::string& part : split_at(text, ',')) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
-    const bool is_known = contains(known, key);
-    if (equals == std::string::npos || equals + 1 == part.size() || !is_known)
+    if (equals == std::string::npos || equals + 1 == part.size() || !contains(known, key))
       refuse_input(where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known)),
                    fmt::format("key=value with a key of {}", fmt::join(known, ", ")),
                    "for example tp=8,pp=4");

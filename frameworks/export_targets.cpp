@@ -77,8 +77,7 @@ bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
   if (its == nullptr) return true;
   const Framework* known = find_framework(framework);
   if (known == nullptr) return false;
-  const std::vector<std::string>& others = its->takes_plans_of;
-  return known == its || contains(others, known->name);
+  return known == its || contains(its->takes_plans_of, known->name);
 }
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {

@@ -36,11 +36,6 @@ std::vector<Framework> read_frameworks() {
   return frameworks;
 }
 
-bool goes_by(const Framework& framework, const std::string& name) {
-  const std::vector<std::string> aliases = framework.other_names();
-  return framework.name == name || contains(aliases, name);
-}
-
 // A program that MPT does not plan for, in lower case, what is near it, and the framework to plan for.
 constexpr std::array<const char*, 3> kOtherPrograms[] = {
 #include "generated/UnplannedPrograms.inc"
@@ -98,7 +93,8 @@ const Framework* find_framework(const std::string& name) {
   }
   if (const Framework* const named = framework_of_name(name)) return named;
   const std::vector<Framework>& all = known_frameworks();
-  const auto found = find_if(all, [&](const Framework& f) { return goes_by(f, name); });
+  const auto found =
+      find_if(all, [&](const Framework& f) { return f.name == name || contains(f.other_names(), name); });
   return found == all.end() ? nullptr : framework_of_name(found->name);
 }
 

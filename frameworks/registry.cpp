@@ -36,8 +36,7 @@ const FrameworkCode& code_of(const std::string& framework) {
 bool is_recipe(const FrameworkFiles& files, const std::string& name, const std::string& text) {
   const auto in_text = [&](const std::string& mark) { return text.find(mark) != std::string::npos; };
   const std::string ending = std::filesystem::path(name).extension().string();
-  const std::vector<std::string>& endings = files.recipe_endings;
-  if (!contains(endings, ending)) return false;
+  if (!contains(files.recipe_endings, ending)) return false;
   if (!any_of(files.recipe_marks, in_text)) return false;
   return files.forms.empty() ||
          any_of(files.forms, [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });

@@ -224,8 +224,7 @@ std::optional<Value> difference_of_type(const ModelSpec& model, const std::strin
 
 std::string written_type(const ModelSpec& model, const std::vector<std::string>& types) {
   const auto comes_back = [&](const std::string& type) { return !difference_of_type(model, type); };
-  const bool is_own = contains(types, model.type);
-  if (is_own && comes_back(model.type)) return model.type;
+  if (contains(types, model.type) && comes_back(model.type)) return model.type;
   const auto found = find_if(types, comes_back);
   return found == types.end() ? "" : *found;
 }

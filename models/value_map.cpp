@@ -161,8 +161,7 @@ std::optional<Json> value_of(Value value, const std::string& text) {
     return is_flag ? std::optional<Json>(text == "true") : std::nullopt;
   }
   if (form->type == ValueType::word) {
-    const bool known = contains(form->known, text);
-    return known ? std::optional<Json>(text) : std::nullopt;
+    return contains(form->known, text) ? std::optional<Json>(text) : std::nullopt;
   }
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_number() ? std::optional(parsed) : std::nullopt;

@@ -16,8 +16,7 @@ constexpr size_t kMostStages = 8;
 // The quantities, then the stages with the largest differences between measured and predicted memory.
 std::vector<reports::ComparisonRow> screen_rows(const Plan& plan, const reports::RunResult& result) {
   std::vector<reports::ComparisonRow> rows = reports::compare_run(plan, result);
-  const size_t stages = plan.prediction.memory.size();
-  if (stages <= kMostStages) return rows;
+  if (plan.prediction.memory.size() <= kMostStages) return rows;
   Plan fewer = plan;
   const auto miss = [&](const RankMemory& m) {
     return std::abs(double(result.peak_bytes[size_t(m.rank)]) / double(m.peak_bytes) - 1.0);

@@ -140,8 +140,7 @@ Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
 Imported import_deepspeed(const std::filesystem::path& file) {
   const Settings config(load_json(file, kMostImportedBytes), file.string());
   const std::filesystem::path module = file.parent_path() / "mpt_deepspeed.py";
-  const bool has_module = finds_file(module);
-  const Settings code(has_module ? read_python(module).values : Json::object(), module.string());
+  const Settings code(finds_file(module) ? read_python(module).values : Json::object(), module.string());
   Imported in = read_deepspeed(config, {.pipeline = code.number("STAGES", rule_of(&Layout::pipeline), 1)});
   if (number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch)) == 0)
     in.notes.emplace_back("train_micro_batch_size_per_gpu is left open: 1 is taken");

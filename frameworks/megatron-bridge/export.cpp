@@ -143,11 +143,6 @@ void set_connections(const Layout& l, std::string& text) {
               : fmt::format("    config.env_vars[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = {}\n", several ? 32 : 1);
 }
 
-void set_settings(const Training& t, std::string& text) {
-  for (const auto& [name, value] : megatron_settings(t))
-    text += fmt::format("    config.env_vars[{}] = {}\n", quoted(name), quoted(value));
-}
-
 void set_training_fields(const Plan& plan, Assignments& a) {
   const Layout& l = plan.layout;
   a.set("train.micro_batch_size", l.micro_batch);
@@ -251,7 +246,8 @@ Exported export_megatron_bridge(const Plan& plan) {
   set_ways_to_train(plan.layout.training, a);
   std::string body = a.text();
   set_connections(plan.layout, body);
-  set_settings(plan.layout.training, body);
+  for (const auto& [name, value] : megatron_settings(plan.layout.training))
+    body += fmt::format("    config.env_vars[{}] = {}\n", quoted(name), quoted(value));
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);

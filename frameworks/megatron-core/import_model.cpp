@@ -9,12 +9,6 @@
 namespace mpt::frameworks {
 namespace {
 
-// Refuses models that ModelSpec cannot describe, and trainings with other work in them.
-void refuse_other_models(const MegatronFlags& f, const models::Dialect& dialect) {
-  for (const std::string& name : dialect.refused)
-    if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
-}
-
 // The tokenizer, unless it is GPT-2's, Megatron-LM's default. Files with only a model's flags often give its
 // name on the Hugging Face hub.
 std::string named_tokenizer(const MegatronFlags& f) {
@@ -74,7 +68,9 @@ std::string open_vocabulary(const MegatronFlags& f) {
 ModelSpec megatron_model(const MegatronFlags& f, const std::string& framework,
                          std::vector<std::string>& notes) {
   const models::Dialect& dialect = dialect_of(framework);
-  refuse_other_models(f, dialect);
+  // Models that ModelSpec cannot describe, and trainings with other work in them.
+  for (const std::string& name : dialect.refused)
+    if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
   ModelSpec m = models::model_of(models::read(dialect, f));
   m.name = "imported";
   set_vocabulary(f, m, notes);

@@ -8,8 +8,7 @@
 namespace mpt::frameworks {
 
 bool conditions_hold(const std::string& condition, const std::set<std::string>& conditions) {
-  const std::vector<std::string> parts = split_at(condition, ' ');
-  return all_of(parts, [&](const std::string& part) {
+  return all_of(split_at(condition, ' '), [&](const std::string& part) {
     return part.starts_with('!') ? !conditions.contains(part.substr(1)) : conditions.contains(part);
   });
 }

@@ -36,10 +36,6 @@ bool runs_from_csv(const Layout& l) {
   return l.pipeline > 1 && needs_rows(*find_framework("torchtitan"), l.schedule);
 }
 
-std::string csv_of(const Plan& plan) {
-  return fmt::format("{}\n", fmt::join(schedule_lines(plan, ','), "\n"));
-}
-
 // "    name=value,\n" of a call.
 std::string titan_argument(const std::string& name, const Json& value) {
   return fmt::format("            {}={},\n", name, python_text(value));
@@ -98,12 +94,6 @@ std::string titan_pipeline(const Plan& plan) {
   return text + "            ],\n";
 }
 
-// For schedules in a CSV file.
-std::string schedule_constant(const Layout& l) {
-  if (!runs_from_csv(l)) return "";
-  return fmt::format("SCHEDULE = \"{}\"  # of schedule.csv\n", l.schedule);
-}
-
 std::string titan_parallelism(const Plan& plan) {
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);
@@ -138,7 +128,8 @@ std::string titan_function(const Plan& plan) {
   return filled("mpt_torchtitan.py", plan,
                 {{"family", known != nullptr ? known->name : family.name},
                  {"classes", family.classes},
-                 {"schedule", schedule_constant(l)},
+                 {"schedule",
+                  runs_from_csv(l) ? fmt::format("SCHEDULE = \"{}\"  # of schedule.csv\n", l.schedule) : ""},
                  {"loss", chunked ? fmt::format("ChunkedLossWrapper.Config({}loss_fn={})", cut, loss) : loss},
                  {"model", titan_model_call(plan)},
                  {"training", titan_training(plan)},
@@ -164,7 +155,9 @@ Exported export_torchtitan(const Plan& plan) {
       {"mpt_torchtitan.py", trainer_file(parts, conditions, head, titan_sizes(plan.model))});
   add_filled(plan, "mpt_titan_trial.py", {}, exported);
   add_filled(plan, "run_torchtitan.sh", {}, exported);
-  if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
+  if (plan.layout.pipeline > 1)
+    exported.files.push_back(
+        {"schedule.csv", fmt::format("{}\n", fmt::join(schedule_lines(plan, ','), "\n"))});
   // models/common/attention.py:129-135: this model's default attention supports sequences of varying lengths.
   add_sentences({{plan.model.type == "gpt_oss",
                   "FlashAttention 3 on Hopper (module flash_attn_interface), FlashAttention 4 on Blackwell "

@@ -256,8 +256,7 @@ std::string schedule_of_csv(const PythonFile& python) {
   const auto found = python.values.find("SCHEDULE");
   if (found == python.values.end() || !found->is_string()) return "";
   const auto name = found->get<std::string>();
-  const std::vector<std::string> known = schedule_names();
-  return contains(known, name) ? name : "";
+  return contains(schedule_names(), name) ? name : "";
 }
 
 // torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.

@@ -138,8 +138,7 @@ size_t add_roomier(const ArrangedSearch& search, Plan& plan, Is&& is_pointless) 
 
 // The plan of the layout to try first. Its ranking has the safe layout second.
 Plan tried_first(const Plan& safe, const ArrangedSearch& search, size_t risky) {
-  const SearchProblem problem = without_margin(search.problem);
-  Plan plan = plan_of(problem, search.result.roomier[risky], safe.request);
+  Plan plan = plan_of(without_margin(search.problem), search.result.roomier[risky], safe.request);
   plan.search = safe.search;
   plan.search.drawn.reset();
   plan.search.fastest_s = search.result.roomier.front().evaluation.step_time_s;

@@ -143,8 +143,7 @@ std::string search_again(const CLI::App& command, const EstimateOptions& o) {
                                      "--trace", "--operators", "--verbose", "--check"});
   if (!o.plan.empty()) again += " --request " + shell_word(o.plan);
   const std::string& file = o.problem.request_file;
-  const bool bounded = !file.empty() && load_request(file).bounds != SearchBounds{};
-  return bounded ? "" : again;
+  return !file.empty() && load_request(file).bounds != SearchBounds{} ? "" : again;
 }
 
 // `given`: the layout is from the user's file, which no option changes.

@@ -30,10 +30,6 @@ const std::map<std::string, const char*>& usual_values() {
   return usual;
 }
 
-bool is_output(const FieldRule& rule) {
-  return rule.heading == headings::kOutput || rule.heading == headings::kMoreOutput;
-}
-
 // Options with a second name.
 std::string option_names(const std::string& field) {
   return field == "gpus" ? "--gpus,--ranks" : option_of(field);
@@ -54,7 +50,8 @@ struct Declarer {
 
   template <class M>
   void field(const char* name, M T::*member, const char* doc, FieldRule rule) {
-    if (rule.heading == nullptr || (is_output(rule) && !searches)) return;
+    const bool is_output = rule.heading == headings::kOutput || rule.heading == headings::kMoreOutput;
+    if (rule.heading == nullptr || (is_output && !searches)) return;
     const std::string field = name;
     using E = typename detail::ElementOf<M>::type;
     if constexpr (std::is_class_v<E> && !std::is_same_v<E, std::string>) {

@@ -93,8 +93,7 @@ class Diagnoser {
         "find what grows with time: garbage collection, fragmented memory, data, logging, or GPUs that "
         "throttle (nvidia-smi -q -d PERFORMANCE); see whether a restart brings the first times back",
         more);
-    const bool in_parts = body_s() > 0.0 || !run_.instructions.empty();
-    return in_parts ? 0.0 : more;
+    return body_s() > 0.0 || !run_.instructions.empty() ? 0.0 : more;
   }
 
   double body_s() const {

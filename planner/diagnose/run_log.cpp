@@ -27,11 +27,6 @@ const Json& list_at(const Json& row, const char* key) {
   return found != row.end() && found->is_array() ? *found : nothing;
 }
 
-void check_step_time(const MeasuredRun& run, const std::string& file) {
-  if (!(run.step_time_s > 0.0 && run.step_time_s < 1e9))
-    refuse_input(file, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9");
-}
-
 class MptLog {
  public:
   // A log that was resumed has a header for each run: rows of the plan's own runs count, else those of the
@@ -85,7 +80,8 @@ class MptLog {
         if (kind) instructions[{*kind, index_at(i, "stage")}] += number_at(i, "seconds") * share;
       }
     }
-    check_step_time(run, file_);
+    if (!(run.step_time_s > 0.0 && run.step_time_s < 1e9))
+      refuse_input(file_, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9");
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
     for (const auto& [key, seconds] : instructions)
       run.instructions.push_back({key.first, key.second, seconds});

@@ -12,24 +12,19 @@
 #include "planner/search/arrangement.h"
 
 namespace mpt::planner {
-namespace {
-
-// How full the fullest rank is, relative to its limit without any margin.
-double memory_share(const Candidate& c, const SearchProblem& problem) {
-  return fullest_share(c.evaluation.memory, limits_of_ranks(without_margin(problem), c.estimate.layout));
-}
-
-}  // namespace
 
 RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
   const RunsLike like{kind_of(problem.model, c.estimate.layout), ""};
   const double step_s = c.evaluation.step_time_s;
+  // How full the fullest rank is, relative to its limit without any margin.
+  const double memory_share =
+      fullest_share(c.evaluation.memory, limits_of_ranks(without_margin(problem), c.estimate.layout));
   return {c.estimate.layout,
           step_s,
           c.evaluation.bubble_share,
           c.evaluation.peak_bytes,
           double(problem.workload.tokens_per_step()) / step_s,
-          confidence({like, problem.cost->origin().source, step_s, memory_share(c, problem),
+          confidence({like, problem.cost->origin().source, step_s, memory_share,
                       problem.cluster.device.kind == DeviceKind::cpu},
                      evidence)};
 }

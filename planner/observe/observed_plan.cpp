@@ -33,8 +33,7 @@ void add_new(Candidates found, Candidates& all) {
 }
 
 double room_bytes(const SearchProblem& problem, const Layout& layout) {
-  const SearchProblem full = without_margin(problem);
-  const std::vector<int64_t> limits = limits_of_ranks(full, layout);
+  const std::vector<int64_t> limits = limits_of_ranks(without_margin(problem), layout);
   return double(*std::min_element(limits.begin(), limits.end()));
 }
 

@@ -74,8 +74,7 @@ void check_profile(Resolved& resolved) {
 int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t device) {
   if (!r.memory_margin.empty())
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
-  const ClusterSpec& cluster = problem.cluster;
-  if (cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
+  if (problem.cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
   const auto kind = kind_of(problem.model, problem.execution.framework, problem.precision, problem.training);
   return memory_margin({kind, ""}, published_evidence()).safe_bytes(device);
 }
@@ -283,8 +282,7 @@ void restrict_to_sharding(Resolved& resolved) {
   PlanRequest& r = resolved.request;
   const frameworks::Framework* const named = frameworks::find_framework(r.framework);
   if (named == nullptr || r.beyond_framework) return;
-  const std::vector<std::string>& of = named->sharding_aliases;
-  if (!contains(of, r.framework)) return;
+  if (!contains(named->sharding_aliases, r.framework)) return;
   SearchBounds& b = r.bounds;
   SearchBounds& own = resolved.problem.own_bounds;
   own.pipeline = own.context = {1};

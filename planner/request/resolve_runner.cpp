@@ -19,11 +19,6 @@ constexpr std::pair<const char*, bool Overlaps::*> kOverlapNames[] = {
     {"transfer", &Overlaps::transfer},
     {"exchange", &Overlaps::exchange}};
 
-std::string overlap_names() {
-  const auto names = mapped<std::string>(kOverlapNames, [](const auto& overlap) { return overlap.first; });
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 bool is_own_runtime(const Execution& execution) { return execution.framework == Execution{}.framework; }
 
 // On CPU ranks plans run with this project's runtime, and profiles time its layers. On GPUs most people have
@@ -191,8 +186,10 @@ Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Exe
       if (word != name) continue;
       overlaps.*value = known = true;
     }
-    if (!known)
-      refuse_input("--overlap", "\"" + word.substr(0, 40) + "\"", "none, or some of " + overlap_names());
+    if (known) continue;
+    const auto names = mapped<std::string>(kOverlapNames, [](const auto& overlap) { return overlap.first; });
+    refuse_input("--overlap", "\"" + word.substr(0, 40) + "\"",
+                 fmt::format("none, or some of {}", fmt::join(names, ", ")));
   }
   return overlaps;
 }

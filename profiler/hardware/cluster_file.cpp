@@ -144,8 +144,7 @@ LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices
 
 // {"nvlink": {"bandwidth_bytes_per_s": 1.6e11}}: changes of a node's links by their names.
 void change_levels(const Json& changes, NodeEntry& node, const std::string& file) {
-  const auto names = mapped<std::string>(node.levels, &LinkLevel::name);
-  check_keys(changes, file, "/levels", names);
+  check_keys(changes, file, "/levels", mapped<std::string>(node.levels, &LinkLevel::name));
   for (LinkLevel& level : node.levels) {
     const auto change = changes.find(level.name);
     if (change == changes.end()) continue;

@@ -156,12 +156,6 @@ class NcclTests {
   size_t rows_ = 0;
 };
 
-size_t import_nccl_tests(KernelProfile& profile, const std::string& text, const std::string& file,
-                         const LogHints& hints) {
-  const std::string plain = without_colours(text);
-  return NcclTests(file, hints).import(profile, log_lines(plain));
-}
-
 std::optional<int64_t> whole(const Json& value) {
   if (!value.is_number()) return std::nullopt;
   const double x = value.get<double>();
@@ -309,8 +303,9 @@ void import_times(KernelProfile& profile, const std::filesystem::path& file, con
   // A launcher's prefix may begin with a bracket, too.
   const bool json = first != std::string::npos &&
                     (text[first] == '{' || (text[first] == '[' && text.find("# ") == std::string::npos));
-  const size_t count = json ? import_json(profile, parse_json(text, file.string()), file.string())
-                            : import_nccl_tests(profile, text, file.string(), hints);
+  const size_t count =
+      json ? import_json(profile, parse_json(text, file.string()), file.string())
+           : NcclTests(file.string(), hints).import(profile, log_lines(without_colours(text)));
   if (count == 0)
     refuse_input(file.string(), "no times that can be read",
                  "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system "

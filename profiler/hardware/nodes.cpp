@@ -30,10 +30,6 @@ std::optional<Json> json_of_node(const std::string& name) {
   return changed(json, name, *json_of_node(json.at("like").get<std::string>()));
 }
 
-std::vector<NodeEntry> read_catalog() {
-  return mapped<NodeEntry>(node_names(), [](const std::string& name) { return *node_named(name); });
-}
-
 }  // namespace
 
 std::vector<std::string> node_names() {
@@ -57,7 +53,8 @@ const NodeEntry* node_named(const std::string& name) {
 }
 
 const std::vector<NodeEntry>& catalog_nodes() {
-  static const std::vector<NodeEntry> nodes = read_catalog();
+  static const auto nodes =
+      mapped<NodeEntry>(node_names(), [](const std::string& name) { return *node_named(name); });
   return nodes;
 }
 

@@ -16,11 +16,6 @@ namespace {
 
 constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
 
-void check_head(const Json& json, const std::string& file) {
-  if (json.is_object() && json.value("format", Json()) == "mpt-profile") return;
-  refuse_input(file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile");
-}
-
 // The sizes that decide a layer's time: without name, number of layers and length of the position table.
 ModelSpec layer_sizes(ModelSpec model) {
   model.name.clear();
@@ -35,7 +30,8 @@ ModelSpec layer_sizes(ModelSpec model) {
 Profile load_profile(const std::filesystem::path& path) {
   const std::string file = path.string();
   const Json json = load_json(path, kMaxProfileBytes);
-  check_head(json, file);
+  if (!json.is_object() || json.value("format", Json()) != "mpt-profile")
+    refuse_input(file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile");
   auto profile = from_json<Profile>(json, file);
   validate_model(profile.model, file + " at /model");
   JsonProblems problems(file);

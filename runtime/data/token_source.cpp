@@ -64,10 +64,6 @@ std::unique_ptr<TokenSource> flat(const std::filesystem::path& path, MappedFile 
 constexpr size_t kHeaderBytes = 1024;
 constexpr int32_t kMagic16 = 20240520, kMagic32 = 20240801;
 
-int32_t magic_of(const MappedFile& file) {
-  return file.bytes().size() >= kHeaderBytes ? load<int32_t>(file.bytes().data()) : 0;
-}
-
 void check_header(const std::filesystem::path& path, const MappedFile& file, int64_t token_bytes) {
   const int64_t said = load<int32_t>(file.bytes().data() + 2 * sizeof(int32_t));
   const int64_t held = (file.size() - int64_t(kHeaderBytes)) / token_bytes;
@@ -139,7 +135,7 @@ bool is_indexed(const std::filesystem::path& path) {
 
 std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, MappedFile file,
                                           DataFormat format) {
-  const int32_t magic = magic_of(file);
+  const int32_t magic = file.bytes().size() >= kHeaderBytes ? load<int32_t>(file.bytes().data()) : 0;
   if (magic == kMagic16 || magic == kMagic32) {
     check_header(path, file, magic == kMagic16 ? 2 : 4);
     if (magic == kMagic16) return flat<uint16_t>(path, std::move(file), kHeaderBytes);
