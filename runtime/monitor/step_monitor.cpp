@@ -84,7 +84,7 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
 }
 
 std::string StepMonitor::progress(const reports::StepRecord& r) const {
-  const auto seen = fmt::format("  {} tokens, epoch {:.2f}", format_magnitude(double(r.tokens)), r.epochs);
+  auto seen = fmt::format("  {} tokens, epoch {:.2f}", format_magnitude(double(r.tokens)), r.epochs);
   if (r.step >= options_.steps) return seen;
   return seen + fmt::format(", about {} left",
                             format_duration(double(options_.steps - r.step) * reports::median(recent_s_)));
