@@ -192,7 +192,8 @@ class Lowering {
     order_.push_back(norm);
     for (int s = 0; s < schedule_.stages(); ++s) {
       append(InstructionKind::optimizer_step, s, Stream::compute, norm);
-      if (layout_.gathers_after_step())
+      // Also where the plan's framework gathers in each micro-batch: mpt-run, which runs any plan, does not.
+      if (layout_.zero_of_micro_batch() == 1 || layout_.zero_of_micro_batch() == 2)
         append(InstructionKind::gather_parameters, s, Stream::reduction, order_.back());
     }
   }
