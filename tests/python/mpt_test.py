@@ -260,7 +260,7 @@ def test_progress_is_told_and_ends_the_search():
 def test_ctrl_c_gives_the_best_so_far():
     script = f"""
 import mpt, os, signal, threading
-threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 plan = mpt.plan(**{LONG!r})
 print(plan.stopped, plan.search.optimal, plan.step_time_s > 0)
 """
