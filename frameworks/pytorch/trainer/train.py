@@ -125,6 +125,10 @@ class Trainer:
                 if p.grad.placements != p.placements:
                     p.grad = p.grad.redistribute(placements=p.placements)
                 shards = math.prod(p.device_mesh.size(i) for i, placement in enumerate(p.placements) if not placement.is_replicate())
+            # Fused AdamW reads gradients in the order of memory, whatever their strides are.
+            if local(p.grad).stride() != local(p).stride():
+                own = local(p.grad).contiguous()
+                p.grad = DTensor.from_local(own, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()) if isinstance(p, DTensor) else own
             squares += local(p.grad).double().square().sum() * (shards / RANKS_OF_STAGE)
         loss = torch.stack(self.losses).double().sum() / (MICRO_BATCHES * RANKS_OF_STAGE) if self.losses else squares.new_zeros(())
         sums = torch.stack((loss.reshape(()), squares))
