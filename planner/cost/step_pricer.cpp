@@ -350,6 +350,8 @@ StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recom
     const bool at_end = k >= size_t(InstructionKind::reduce_gradient);
     if (!at_end || part_ == Part::whole_step) slowest.cost.seconds[k] += dispatch_s_;
   }
+  // A framework that gathers in each micro-batch has nothing to gather after a step.
+  if (!layout_.gathers_after_step()) slowest.cost.seconds[size_t(InstructionKind::gather_parameters)] = 0.0;
   return slowest;
 }
 
