@@ -33,8 +33,7 @@ std::vector<uint16_t> codes_of(const std::vector<Action>& row, const std::vector
   });
 }
 
-// What an action of a code holds while it runs, beyond what was held before it, and by how much it changes
-// that.
+// By code of an action: bytes that it needs in addition to those held, and by which it changes these.
 struct Change {
   int64_t transient, kept;
 };
@@ -55,7 +54,7 @@ std::vector<Change> changes_of(const std::vector<int>& stages, const FootprintsB
   return changes;
 }
 
-// The most that an action of one of the stages needs beyond what it acquires.
+// The largest workspace of an action of these stages.
 int64_t most_workspace(const std::vector<int>& stages, const FootprintsByStage& footprints) {
   int64_t most = 0;
   for (const int s : stages) {
@@ -110,7 +109,7 @@ ActivationPeaks::Rank ActivationPeaks::rank_of(const std::vector<Action>& row,
     const auto kind = ActionKind(code % kCodes / 2);
     const ActionMemory s = memory_of(kind, kSaved, false), w = memory_of(kind, kForWeight, false);
     if (code % 2 == 1) held.gradients[at] = 1;
-    // While it runs an action has what it acquires and what it releases.
+    // An action that runs has the memory that it acquires, and still the memory that it releases.
     held.saved[at] += int32_t(s.acquire_bytes);
     held.for_weight[at] += int32_t(w.acquire_bytes);
     rank.most.saved[at] = std::max(rank.most.saved[at], held.saved[at]);

@@ -55,7 +55,7 @@ class ActivationPeaks {
   size_t bytes() const;
 
  private:
-  /// What a rank holds, by index into its stages: micro-batches that are saved, those kept for their weight
+  /// Counts of a rank, by index into its stages: micro-batches that are saved, those kept for their weight
   /// gradient, and 1 with late gradients.
   struct Counts {
     explicit Counts(size_t stages) : saved(stages, 0), for_weight(stages, 0), gradients(stages, 0) {}

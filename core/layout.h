@@ -103,8 +103,13 @@ struct Layout {
   bool gathers_by_micro_batch() const {
     return zero_of_micro_batch() == 3 || (zero_of_micro_batch() == 2 && execution.states.frees_pieces);
   }
-  /// Weights change on their owners only and are gathered once for a step.
-  bool gathers_after_step() const { return zero_of_micro_batch() > 0 && !gathers_by_micro_batch(); }
+  /// Weights change on their owners only, and other ranks keep them whole: programs gather them after a step,
+  /// for mpt-run, which runs plans for any framework.
+  bool changes_shares_of_whole_weights() const {
+    return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2;
+  }
+  /// The framework gathers them then, too.
+  bool gathers_after_step() const { return changes_shares_of_whole_weights() && !gathers_by_micro_batch(); }
   /// Ranks that hold the same experts.
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
 };

@@ -192,8 +192,7 @@ class Lowering {
     order_.push_back(norm);
     for (int s = 0; s < schedule_.stages(); ++s) {
       append(InstructionKind::optimizer_step, s, Stream::compute, norm);
-      // Also where the plan's framework gathers in each micro-batch: mpt-run, which runs any plan, does not.
-      if (layout_.zero_of_micro_batch() == 1 || layout_.zero_of_micro_batch() == 2)
+      if (layout_.changes_shares_of_whole_weights())
         append(InstructionKind::gather_parameters, s, Stream::reduction, order_.back());
     }
   }

@@ -53,7 +53,7 @@ ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, b
           micro_batches,
           has_equal_rounds(l, micro_batches),
           l.reduces_gradients(),
-          l.zero_of_micro_batch() == 1 || l.zero_of_micro_batch() == 2,  // as lower() gathers
+          l.changes_shares_of_whole_weights(),
           tied,
           l.overlap_transfer};
 }
