@@ -29,7 +29,7 @@ SEARCHES = [
     ("Megatron 1T on 512 A100", MODEL_1T, "dgx-a100:64", 512, "--seq", "2048"),
     ("all trade-offs of GPT-3 175B on 4,096 H100", "gpt3-175b", "dgx-h100:512", 2048, "--pareto"),
 ]
-# Requests that took long before 0.3, in a table of their own: one thread, with the most memory, and what the command says of its proof.
+# Requests that took long before 0.3. Another table has them: one thread, the most memory, and whether the search came to its end.
 HARD = [
     ("DeepSeek-V3 on 2,048 H100", "deepseek-v3", "dgx-h100:256", 15360),
     ("the same, planned for mpt-run", "deepseek-v3", "dgx-h100:256", 15360, "--framework", "mpt"),
@@ -109,7 +109,7 @@ def hard_row(request, all_times, outputs):
     cells += [f"{value:.2f}" for value in seconds] + ([f"{seconds[1] / seconds[0]:.1f}x"] if len(seconds) > 1 else [])
     cells += [f"{statistics.median(times.wall_one):.2f}" for times in all_times] + [f"{times.most_mb:,.0f}" for times in all_times]
     texts = [pathlib.Path(output_of(outputs, request, number, 1)).read_text(encoding="utf-8") for number in range(len(all_times))]
-    return "| " + " | ".join(cells + ["stopped" if "stopped" in text.lower() else "to its end" for text in texts]) + " |"
+    return "| " + " | ".join(cells + ["stopped" if "Stopped after" in text else "to its end" for text in texts]) + " |"
 
 
 def hard_heading(against):

@@ -2,7 +2,7 @@
 # torch 2.15.0: fused AdamW on CPUs reads a gradient in the order of memory. With other strides than its weight's it updates wrong elements.
 #
 # Expected: a gradient of the weight's shape gives the same update whatever its strides are, with fused=True as without.
-# Seen, a weight of 4 x 6 and a gradient whose rows and columns are swapped in memory: without fused all elements are right. With fused=True each
+# Seen, a weight of 4 x 6, and a gradient with swapped rows and columns in memory. Without fused all elements are right. With fused=True each
 #   element gets another one's update, by up to 0.11 at a learning rate of 0.1. Nothing is said. A contiguous gradient is right both ways.
 # Why it matters: gradients have other strides where autograd gets them from a transposed product, or where a framework scatters views of a buffer.
 #   Trainers ask for the fused one by default. A model then trains, to a worse loss.

@@ -2,7 +2,7 @@
 # torchtitan 0.3.0 (torch 2.15.0): selective recompute scatters a second time what its list says is saved.
 #
 # Expected: the list of selective recompute has reduce_scatter_tensor, so that a backward repeats no reduce-scatter of tensor parallelism.
-# Seen, a product whose result is scattered over two ranks: by the operator of the list the backward runs none. torchtitan's tensor ranks
+# Seen, a product and a scatter of its result over two ranks: by the operator of the list the backward runs none. torchtitan's tensor ranks
 #   scatter by spmd_types, its default, which calls another operator, c10d::_reduce_scatter_base_. The list lacks it: the backward repeats it.
 # Why it matters: with sequence parallelism a layer scatters twice and gathers twice in its forward. All four run again: 12 collectives of a
 #   layer in place of 8, where the list promises 10 at most. Over tensor ranks that wait for their links it costs as full recompute does.
