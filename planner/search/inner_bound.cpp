@@ -38,13 +38,22 @@ double optimizer_s(const SearchProblem& problem, const Layout& layout, const mod
   });
 }
 
-// Layers are whole: of n that take at least so long, some rank holds n / ranks, rounded up.
+// Layers are whole: of n that take at least so long, some rank holds n / ranks, rounded up. Of those, the
+// rank with the head holds as many as keep it faster than the fullest other rank.
 double fullest_rank_s(const SplitModel& split, int64_t ranks) {
+  const SplitPrices& prices = split.prices();
   double most = 0.0;
   int64_t count = 0;
-  for (const auto& [seconds, layers] : split.prices().layers_by_least_s) {
+  for (const auto& [seconds, layers] : prices.layers_by_least_s) {
     count += layers;
-    most = std::max(most, double((count + ranks - 1) / ranks) * seconds);
+    double least = prices.least_head_s + double(count) * seconds;
+    for (int64_t here = 0; ranks > 1 && here < count; ++here) {
+      const double with_head_s = prices.least_head_s + double(here) * seconds;
+      if (with_head_s >= least) break;
+      const int64_t elsewhere = (count - here + ranks - 2) / (ranks - 1);
+      least = std::min(least, std::max(with_head_s, double(elsewhere) * seconds));
+    }
+    most = std::max(most, least);
   }
   return most;
 }
@@ -87,7 +96,8 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   const double launches = launches_s(problem, layout);
   const double work = micro * average_s + launches;
   return std::max({filling + work / best_rate, work * ranks / best_total_rate,
-                   (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate});
+                   (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate,
+                   split.prices().least_way_s / best_rate});
 }
 
 // Where gradients come late, a step may end with its state alone.
@@ -107,9 +117,9 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, co
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
     return ranks_share_of_sharding_s(layout, split, micro, source) / ranks;
   });
-  bound.bound_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding +
-                  optimizer_s(problem, layout, share);
-  bound.bound_s *= 1.0 - 1e-9;
+  bound.step_end_s = optimizer_s(problem, layout, share) * (1.0 - 1e-9);
+  const double work_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding;
+  bound.bound_s = work_s * (1.0 - 1e-9) + bound.step_end_s;
   bound.floor_bytes = floor_bytes(layout, split);
   return bound;
 }

@@ -11,6 +11,7 @@ namespace mpt::planner {
 
 struct InnerBound : Probe {
   double bound_s = 0.0;             // no layout below the node is faster
+  double step_end_s = 0.0;          // the part of it that follows the micro-batches, whatever those take
   double floor_bytes = 0.0;         // none needs less on its fullest rank
   double memory_limit_bytes = 0.0;  // of the largest device
 

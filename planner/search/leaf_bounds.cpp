@@ -4,7 +4,8 @@
 namespace mpt::planner {
 
 DegreesBounds::DegreesBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& degrees,
-                             const LeafList& list, const std::function<bool(const Leaf&)>& too_slow)
+                             const LeafList& list, Runners runners,
+                             const std::function<bool(const Leaf&)>& too_slow)
     : list_(list), prices_(list.prices), stages_(list.divisions, nullptr) {
   const SplitModel& split = resolver.prices().split(degrees);
   const DeviceCosts devices = devices_of(problem, split, degrees);
@@ -15,7 +16,7 @@ DegreesBounds::DegreesBounds(const SearchProblem& problem, LayoutResolver& resol
   for (size_t l = 0; l < list.leaves.size(); ++l) {
     const Leaf& leaf = list.leaves[l];
     Price& price = prices_[list.price_of_leaf[l]];
-    if (!std::holds_alternative<std::monostate>(price)) continue;
+    if (!std::holds_alternative<std::monostate>(price) || !has_any(runners & list.runners[l])) continue;
     if (too_slow(leaf)) {
       price = PruneReason::bound;
       continue;
@@ -27,7 +28,9 @@ DegreesBounds::DegreesBounds(const SearchProblem& problem, LayoutResolver& resol
       continue;
     }
     pricer.price(*stages, least_recompute(leaf.recompute), cost);
-    price = micro_batch_bounds_s(degrees, cost, *stages, count, best_rate);
+    const MicroBatchBounds bounds = micro_batch_bounds_s(degrees, cost, *stages, count, best_rate);
+    least_s_ = std::min(least_s_, bounds.with({}, count, best_rate).least_s());
+    price = bounds;
   }
 }
 

@@ -20,20 +20,24 @@ namespace mpt::planner {
 /// in sharding.
 class DegreesBounds {
  public:
-  /// `too_slow`: whether a leaf needs no better bound. All but that must outlive this.
+  /// `runners`: frameworks that take the degrees. `too_slow`: whether a leaf needs no better bound. All but
+  /// that must outlive this.
   DegreesBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& degrees,
-                const LeafList& list, const std::function<bool(const Leaf&)>& too_slow);
+                const LeafList& list, Runners runners, const std::function<bool(const Leaf&)>& too_slow);
 
   /// Empty until it is priced. bound: the leaf is too slow. duplicate: its balanced stages are those of a
   /// simpler split.
   using Price = std::variant<std::monostate, PruneReason, MicroBatchBounds>;
   const Price& price(size_t leaf) const { return prices_[list_.price_of_leaf[leaf]]; }
+  /// No leaf is faster, however it is sharded; infinity where none is priced.
+  double least_s() const { return least_s_; }
   const StageKinds& stages(size_t leaf) const { return *stages_[list_.division_of_leaf[leaf]]; }
 
  private:
   const LeafList& list_;
   std::vector<Price> prices_;
   std::vector<const StageKinds*> stages_;  // by division; null where no leaf asked for them
+  double least_s_ = std::numeric_limits<double>::infinity();
 };
 
 /// The leaves of one sharding node, one after the other. Bounds are of the whole step, and only of leaves

@@ -153,6 +153,33 @@ frameworks::Traits traits_of(const Layout& node, const Leaf& leaf) {
                                     recompute_of(leaf.recompute));
 }
 
+// By all rules but those of traits. Leaves of one schedule and number of chunks stand together.
+static std::vector<Runners> runners_of(const SearchProblem& problem, const Layout& node,
+                                       const std::vector<Leaf>& leaves) {
+  std::vector<Runners> runners;
+  const Leaf* last = nullptr;
+  Runners order = 0;
+  for (const Leaf& leaf : leaves) {
+    if (last == nullptr || last->schedule != leaf.schedule || last->chunks != leaf.chunks)
+      order = problem.runners([&](const frameworks::Framework& f) {
+        return supports_schedule(f, node, schedule_catalog()[leaf.schedule].name, leaf.chunks,
+                                 micro_batches(node, problem.workload));
+      });
+    last = &leaf;
+    const bool fitted = leaf.recompute == RecomputeChoice::fitted;
+    const bool equal = leaf.split == StageSplit::even &&
+                       problem.model.layers.count() % (node.pipeline * int64_t(leaf.chunks)) == 0;
+    runners.push_back(order & problem.runners([&](const frameworks::Framework& f) {
+      // What another rule of partial recompute fits is another layout.
+      return (&f == problem.apart_from.get() && fitted &&
+              f.abilities.partial_recompute != frameworks::PartialRecompute::any) ||
+             frameworks::supports_stages(f, equal) ||
+             supports_recompute(f, recompute_of(leaf.recompute), fitted);
+    }));
+  }
+  return runners;
+}
+
 LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
   NotDividing not_dividing;
   LeafList list(leaves_of_degrees(problem, node, &not_dividing));
@@ -164,21 +191,11 @@ LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
     ++known->second;
     list.traits_of_leaf.push_back(uint8_t(known - list.traits.begin()));
   }
-  list.apart.assign(list.leaves.size(), true);
-  if (!problem.apart_from) return list;
-  SearchProblem asked = problem;
-  asked.framework = problem.apart_from;
-  asked.from_rows = true;
-  const bool fits_alike = asked.framework->abilities.partial_recompute == frameworks::PartialRecompute::any;
-  for (const Leaf& leaf : leaves_of_degrees(asked, node)) {
-    const auto at = std::find(list.leaves.begin(), list.leaves.end(), leaf);
-    if (at != list.leaves.end() && (leaf.recompute != RecomputeChoice::fitted || fits_alike))
-      list.apart[size_t(at - list.leaves.begin())] = false;
-  }
+  list.runners = runners_of(problem, node, list.leaves);
   return list;
 }
 
-LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)) {
+LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)), runners(leaves.size(), 1) {
   // By chunks, division into stages, recompute and placement. Open recompute counts as no recompute.
   std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, uint16_t> price_of;
   std::map<std::tuple<uint16_t, StageSplit, bool>, uint16_t> division_of;

@@ -5,7 +5,7 @@
 // into stages, and recompute. Combinations that differ only in name are listed once: one pipeline rank has
 // one schedule.
 
-#include <bitset>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -32,17 +32,17 @@ struct Leaf {
   bool operator==(const Leaf&) const = default;
 };
 
-/// Some of LeafList::traits. Virtual stages, split backwards and three kinds of recompute make twelve at
-/// most.
-using LeafTraits = std::bitset<12>;
+/// Frameworks by index of LeafList::traits. Virtual stages, split backwards and three kinds of recompute make
+/// twelve at most.
+using LeafRunners = std::array<Runners, 12>;
 
 /// The leaves of all nodes with one pipeline and number of micro-batches, and which of them cost the same.
 struct LeafList {
   explicit LeafList(std::vector<Leaf> leaves);
   std::vector<Leaf> leaves;
+  std::vector<Runners> runners;  // frameworks that take each, whatever its traits
   std::vector<uint16_t> price_of_leaf;
   std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
-  std::vector<bool> apart;                 // whether SearchProblem::apart_from lacks the leaf
   std::vector<uint8_t> traits_of_leaf;     // index into the next one
   std::vector<std::pair<frameworks::Traits, int64_t>> traits;  // that leaves add, and the number of leaves
   NotDividing not_dividing;                                    // rules that fail

@@ -21,12 +21,13 @@ enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete, 
 
 /// A node of sharding or below.
 struct Node {
-  double bound_s = 0.0;   // no layout below it is faster
-  uint32_t degrees = 0;   // its ancestor
-  uint16_t sharding = 0;  // index into shardings_of() that ancestor
+  double bound_s = 0.0;     // no layout below it is faster
+  double step_end_s = 0.0;  // of a sharding node: as in InnerBound
+  uint32_t degrees = 0;     // its ancestor
+  uint16_t sharding = 0;    // index into shardings_of() that ancestor
   Level level = Level::sharding;
-  bool fits = false;  // memory is known to suffice
-  bool apart = true;  // of a sharding node: whether SearchProblem::apart_from lacks it and all below it
+  bool fits = false;    // memory is known to suffice
+  Runners runners = 1;  // of a sharding node: frameworks that take it
   Leaf leaf;
   int32_t fitted = -1;  // index of its recomputed layers, where they were fitted
 

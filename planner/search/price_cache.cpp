@@ -41,19 +41,45 @@ Filling fill(std::span<const double> layer_s, double before_s, double after_s,
 
 }  // namespace
 
-const SplitModel& PriceCache::split(const Layout& l) {
+PriceCache::SplitKey PriceCache::key_of(const Layout& l) const {
   // The layers after the head have a copy of the embedding if that is on another rank.
   const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
-  const SplitKey key{l.tensor,         l.context,           l.expert,        l.expert_split(), l.micro_batch,
-                     l.context_method, l.sequence_parallel, copies_embedding};
+  return {l.tensor,         l.context,           l.expert,         l.expert_split(),
+          l.context_method, l.sequence_parallel, copies_embedding, l.micro_batch};
+}
+
+PriceCache::SplitKey PriceCache::without_experts(SplitKey key) {
+  key.expert = key.expert_split = 0;
+  key.copies_embedding = false;
+  return key;
+}
+
+PriceCache::Known PriceCache::known(const Layout& layout) const {
+  Known known;
+  SplitKey key = key_of(layout);
+  const auto alike = dense_splits_.find(without_experts(key));
+  if (const auto* prices = alike == dense_splits_.end() ? nullptr : alike->second->known_prices())
+    known.work_s = prices->least_work_without_experts_s / double(layout.pipeline);
+  key.micro_batch /= 2;
+  for (auto at = splits_.upper_bound(key); at != splits_.begin();) {
+    --at;
+    key.micro_batch = at->first.micro_batch;
+    if (at->first != key) break;
+    const SplitPrices* const prices = at->second->known_prices();
+    if (prices == nullptr) continue;
+    known.way_s = prices->least_way_s;
+    break;
+  }
+  return known;
+}
+
+const SplitModel& PriceCache::split(const Layout& l) {
+  const SplitKey key = key_of(l);
   if (last_split_ != nullptr && key == last_key_) return *last_split_;
   if (last_split_ != nullptr) last_split_->forget_programs();
   std::unique_ptr<const SplitModel>& split = splits_[key];
   if (!split) {
-    SplitKey dense = key;
-    dense.expert = dense.expert_split = 0;
-    dense.copies_embedding = false;
-    const SplitModel*& alike = dense_splits_[dense];
+    const SplitModel*& alike = dense_splits_[without_experts(key)];
     split = std::make_unique<const SplitModel>(problem_, l, kinds_, alike);
     if (alike == nullptr) alike = split.get();
   }

@@ -43,6 +43,13 @@ class PriceCache {
       : problem_(problem), kinds_(std::make_shared<const models::LayerKinds>(problem.model)) {}
 
   const SplitModel& split(const Layout& layout);
+  /// What other splits say about one that is not priced. A micro-batch's way through all layers and back
+  /// takes as long as with half as many sequences or fewer; a rank's share of the work, as long as without
+  /// experts.
+  struct Known {
+    double way_s = 0.0, work_s = 0.0;
+  };
+  Known known(const Layout& layout) const;
   ShardingPrices& sharding(const Layout& layout);
   Division even(int64_t stages);
   /// `slowness`: of each stage's devices, as in balanced_stages().
@@ -52,9 +59,10 @@ class PriceCache {
 
  private:
   struct SplitKey {
-    int64_t tensor = 0, context = 0, expert = 0, expert_split = 0, micro_batch = 0;
+    int64_t tensor = 0, context = 0, expert = 0, expert_split = 0;
     ContextMethod context_method{};
     bool sequence_parallel = false, copies_embedding = false;
+    int64_t micro_batch = 0;  // the last: splits that differ in nothing else stand together
     auto operator<=>(const SplitKey&) const = default;
   };
   struct ShardingKey {
@@ -81,6 +89,9 @@ class PriceCache {
              std::tie(o.division, o.pipeline, o.in_rounds, o.pools);
     }
   };
+
+  SplitKey key_of(const Layout& layout) const;
+  static SplitKey without_experts(SplitKey key);
 
   const SearchProblem& problem_;
   const std::shared_ptr<const models::LayerKinds> kinds_;

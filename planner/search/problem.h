@@ -28,6 +28,13 @@ struct Overlaps {
   bool gradient_reduce = false, parameter_gather = false, tensor = false, transfer = true, exchange = false;
 };
 
+/// Frameworks as bits: those of SearchProblem::any_of by index, or the only one, and apart_from.
+using Runners = uint32_t;
+inline constexpr Runners kApart = Runners{1} << 31;
+inline bool has_any(Runners runners) { return (runners & ~kApart) != 0; }
+/// Whether one runs a layout and apart_from does not.
+inline bool are_wanted(Runners runners) { return runners != 0 && runners < kApart; }
+
 /// What the devices of one group of a mixed cluster cost and hold.
 struct DevicePool {
   const CostSource* cost = nullptr;
@@ -86,6 +93,16 @@ struct SearchProblem {
     for (const frameworks::Framework* one : any_of)
       if (last = rule(*one); !last) break;
     return last;
+  }
+  /// Those that take something which its space has. `refuses`: a rule of one framework.
+  template <class Rule>
+  Runners runners(Rule&& refuses) const {
+    if (any_of.empty()) return 1;
+    Runners runners = 0;
+    for (size_t f = 0; f < any_of.size(); ++f)
+      if (!refuses(*any_of[f])) runners |= Runners{1} << f;
+    if (apart_from && !refuses(*apart_from)) runners |= kApart;
+    return runners;
   }
   /// Whether one of its frameworks runs the whole layout, which its space has; true without several.
   bool is_supported(const Layout& layout) const;

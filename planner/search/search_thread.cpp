@@ -96,21 +96,23 @@ const LeafList& SearchThread::leaves(const Layout& node) {
   return at->second;
 }
 
-// Null stands for all frameworks. `traits` are those of the node.
-LeafTraits SearchThread::combined(const frameworks::Framework* framework, frameworks::Traits traits,
-                                  const LeafList& list) {
-  auto& known = combined_[{framework, traits}];
-  LeafTraits runs;
+// `traits` are those of the node.
+LeafRunners SearchThread::combined(frameworks::Traits traits, const LeafList& list) {
+  auto& known = combined_[traits];
+  LeafRunners runners{};
   for (size_t i = 0; i < list.traits.size(); ++i) {
     const frameworks::Traits added = list.traits[i].first;
     auto at = find_if(known, [&](const auto& one) { return one.first == added; });
     if (at == known.end()) {
-      const bool all = framework == nullptr || combines(*framework, problem_->model.type, traits | added);
-      at = known.insert(at, {added, all});
+      const auto refuses = [&](const frameworks::Framework& f) {
+        return !combines(f, problem_->model.type, traits | added);
+      };
+      const auto& only = problem_->framework;
+      at = known.insert(at, {added, only ? Runners(!refuses(*only)) : problem_->runners(refuses)});
     }
-    runs[i] = at->second;
+    runners[i] = at->second;
   }
-  return runs;
+  return runners;
 }
 
 void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding>& shardings) {
@@ -122,9 +124,9 @@ void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding
   std::vector<int64_t> counts;
   for (const Sharding& s : shardings) {
     const auto shared = frameworks::traits_of_sharing(s.zero, s.shard < layout.replicas(), s.offload);
-    const LeafTraits runs = combined(problem_->framework.get(), traits | shared, list);
+    const LeafRunners runners = combined(traits | shared, list);
     int64_t count = 0;
-    for (size_t i = 0; i < list.traits.size(); ++i) count += runs[i] ? list.traits[i].second : 0;
+    for (size_t i = 0; i < list.traits.size(); ++i) count += has_any(runners[i]) ? list.traits[i].second : 0;
     if (count == 0) continue;
     kept.push_back(s);
     counts.push_back(count);
@@ -132,21 +134,28 @@ void SearchThread::list_degrees(const Layout& layout, const std::vector<Sharding
   }
   if (!kept.empty()) return add_degrees(layout, kept, counts);
   const Layout first = with_sharding(layout, shardings.front());
-  ++result_.not_dividing[refused_below(*problem_, first, list.leaves.front())->reason];
+  if (const auto refused = refused_below(*problem_, first, list.leaves.front()))
+    ++result_.not_dividing[refused->reason];
 }
 
 // `leaves`: below each of its children.
 void SearchThread::add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
                                const std::vector<int64_t>& leaves) {
-  const InnerBound bound = degrees_bound(*problem_, layout, resolver_.prices().split(layout));
   const int64_t all = std::accumulate(leaves.begin(), leaves.end(), int64_t{0});
+  const PriceCache::Known known = resolver_.prices().known(layout);
+  InnerBound unpriced;
+  unpriced.bound_s = std::max(known.way_s, double(micro_batches(layout, problem_->workload)) * known.work_s) /
+                     contention_of(*problem_, layout).best(layout.pipeline).of_one;
+  unpriced.memory_limit_bytes = double(problem_->memory_limit_bytes);
+  if (prunes_inner(Level::degrees, layout, unpriced, all)) return;
+  const InnerBound bound = degrees_bound(*problem_, layout, resolver_.prices().split(layout));
   if (prunes_inner(Level::degrees, layout, bound, all)) return;
   degrees_.push_back(layout);
   shardings_.push_back(shardings);
-  degrees_are_apart_ = is_apart([&](const frameworks::Framework& f) {
-    auto refused = supports_degrees(f, {layout.tensor, layout.context, layout.pipeline, layout.data});
-    return refused ? refused : supports_split(f, problem_->model, layout, problem_->workload);
-  });
+  runners_.push_back(problem_->runners([&](const frameworks::Framework& f) {
+    return supports_degrees(f, {layout.tensor, layout.context, layout.pipeline, layout.data}) ||
+           supports_split(f, problem_->model, layout, problem_->workload);
+  }));
   for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaves[s]);
 }
 
@@ -156,14 +165,15 @@ void SearchThread::add_sharding(size_t index, const Sharding& sharding, int64_t 
   const InnerBound bound = sharding_bound(*problem_, layout, resolver_.prices().split(layout));
   Node node;
   node.bound_s = bound.bound_s;
+  node.step_end_s = bound.step_end_s;
   node.degrees = uint32_t(degrees_.size() - 1);
   node.sharding = uint16_t(index);
   if (!prunes_inner(Level::sharding, layout, bound, leaves)) {
-    node.apart = degrees_are_apart_ || is_apart([&](const frameworks::Framework& f) {
-                   return refuses_sharding(f, problem_->model, layout, sharding);
-                 });
+    node.runners = runners_.back() & problem_->runners([&](const frameworks::Framework& f) {
+      return refuses_sharding(f, problem_->model, layout, sharding);
+    });
     waiting_ += leaves;
-    frontier_.push(node);
+    has_any(node.runners) ? frontier_.push(node) : leave_out(leaves);
   } else if (bound.is_too_large() && waits_for_room(bound.floor_bytes)) {
     nodes_for_room_.push_back(node);
   }
@@ -181,18 +191,23 @@ Layout SearchThread::leaf_layout(const Node& node) {
   return layout;
 }
 
-void SearchThread::expand(const Node& node) {
+void SearchThread::expand(Node node) {
+  const DegreesBounds& degrees = degrees_bounds(node.degrees);
+  if (const double bound_s = degrees.least_s() + node.step_end_s; bound_s > node.bound_s) {
+    node.bound_s = bound_s;  // it waits until it comes to the front again
+    return frontier_.push(node);
+  }
   const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
   const frameworks::Traits traits = model_traits_ | frameworks::traits_of(layout);
-  const LeafTraits runs = combined(problem_->framework.get(), traits, list);
-  const LeafTraits runs_elsewhere = combined(problem_->apart_from.get(), traits, list);
-  LeafBounds bounds(*problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
+  const LeafRunners runners = combined(traits, list);
+  LeafBounds bounds(*problem_, resolver_, layout, list, degrees, makes_schedules_);
   const std::span<const Tier> tiers = tiers_of(Level::leaf);
   const double incumbent_s = this->incumbent_s();
   for (size_t l = 0; l < list.leaves.size(); ++l) {
-    if (!runs[list.traits_of_leaf[l]]) continue;
-    if (!node.apart && !list.apart[l] && runs_elsewhere[list.traits_of_leaf[l]]) {
+    const Runners combine = runners[list.traits_of_leaf[l]];
+    if (!has_any(combine)) continue;
+    if (!are_wanted(node.runners & combine & list.runners[l])) {
       leave_out(1);
       continue;
     }
@@ -235,7 +250,7 @@ const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
   const auto too_slow = [&](const Leaf& leaf) {
     return unpriced.bound_s(least_recompute(leaf.recompute), leaf.chunks) > incumbent_s();
   };
-  return bounds.emplace(*problem_, resolver_, degrees, leaves(degrees), too_slow);
+  return bounds.emplace(*problem_, resolver_, degrees, leaves(degrees), runners_[index], too_slow);
 }
 
 // Chooses the fewest recomputed layers that fit; the leaf then waits under the bound that they give.

@@ -61,8 +61,7 @@ class SearchThread {
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
   const LeafList& leaves(const Layout& node);
-  LeafTraits combined(const frameworks::Framework* framework, frameworks::Traits traits,
-                      const LeafList& list);
+  LeafRunners combined(frameworks::Traits traits, const LeafList& list);
   void list_degrees(const Layout& layout, const std::vector<Sharding>& shardings);
   void add_degrees(const Layout& layout, const std::vector<Sharding>& shardings,
                    const std::vector<int64_t>& leaves);
@@ -71,16 +70,11 @@ class SearchThread {
   Layout leaf_layout(const Node& node);
 
   void walk();
-  /// Whether the framework that the search stands apart from refuses something; true without one.
-  template <class Rule>
-  bool is_apart(Rule&& rule) const {
-    return !problem_->apart_from || bool(rule(*problem_->apart_from));
-  }
   /// Whether nodes that memory prunes, and need so much, wait for run_roomier().
   bool waits_for_room(double floor_bytes) const {
     return roomier_ != nullptr && floor_bytes <= double(roomier_->memory_limit_bytes);
   }
-  void expand(const Node& node);
+  void expand(Node node);
   void add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds, const Tier* memory);
   const DegreesBounds& degrees_bounds(uint32_t degrees);
   void fit(Node node);
@@ -108,16 +102,14 @@ class SearchThread {
   std::vector<std::vector<Sharding>> shardings_;              // of each
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
   LeafLists leaves_;
-  // Which traits of leaves a framework combines with those of a node.
-  std::map<std::pair<const frameworks::Framework*, frameworks::Traits>,
-           std::vector<std::pair<frameworks::Traits, bool>>>
-      combined_;
+  // Which frameworks combine traits of leaves with those of a node.
+  std::map<frameworks::Traits, std::vector<std::pair<frameworks::Traits, Runners>>> combined_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
-  bool degrees_are_apart_ = true;  // of the degrees that were added last
-  bool listed_ = false;            // all sharding nodes of the space are in the frontier, or pruned
-  int64_t waiting_ = 0;            // layouts below the frontier, and in the next
-  std::vector<Node> too_large_;    // leaves that memory prunes, unless the bound of the last incumbent does
+  std::vector<Runners> runners_;  // frameworks that take each of degrees_
+  bool listed_ = false;           // all sharding nodes of the space are in the frontier, or pruned
+  int64_t waiting_ = 0;           // layouts below the frontier, and in the next
+  std::vector<Node> too_large_;   // leaves that memory prunes, unless the bound of the last incumbent does
   const Tier* too_large_tier_ = nullptr;
   std::vector<Layout> degrees_for_room_;  // nodes that wait for run_roomier()
   std::vector<Node> nodes_for_room_;

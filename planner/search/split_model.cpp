@@ -22,7 +22,10 @@ const SplitPrices& SplitModel::prices() const {
 
 SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& programs,
                          const SplitPrices* alike)
-    : least_layer_forward_s(std::numeric_limits<double>::infinity()) {
+    : least_layer_forward_s(std::numeric_limits<double>::infinity()),
+      least_head_s(least_layer_forward_s),
+      least_way_s(least_layer_forward_s),
+      least_work_without_experts_s(least_layer_forward_s) {
   const models::KindCounts& layers = programs.kinds()->all();
   std::vector<double> least_s(layers.size(), 0.0);
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
@@ -40,6 +43,9 @@ SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& pr
         by_recompute[size_t(recompute)] += double(layers[kind]) * c.layer_least_s(kind, recompute);
     }
     least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
+    least_head_s = std::min(least_head_s, c.head_least_s());
+    least_way_s = std::min(least_way_s, c.least_way_s());
+    least_work_without_experts_s = std::min(least_work_without_experts_s, c.least_work_without_experts_s());
   }
   for (size_t kind = 0; kind < layers.size(); ++kind)
     layers_by_least_s.emplace_back(least_s[kind], layers[kind]);

@@ -25,7 +25,10 @@ struct SplitPrices {
   // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
   std::vector<double> least_work_s;
   std::vector<std::array<double, 3>> least_work_by_recompute_s;  // the same under one recompute
-  double least_layer_forward_s;                                  // on the fastest devices, like the next
+  // The rest is on the fastest devices.
+  double least_layer_forward_s, least_head_s;
+  double least_way_s;  // of a micro-batch, there and back
+  double least_work_without_experts_s;
   std::vector<std::pair<double, int64_t>>
       layers_by_least_s;  // least work and number of layers, dearest first
 };
@@ -39,6 +42,8 @@ class SplitModel {
   SplitModel(const SearchProblem& problem, const Layout& layout,
              std::shared_ptr<const models::LayerKinds> kinds = nullptr, const SplitModel* alike = nullptr);
   const SplitPrices& prices() const;
+  /// Null before prices() was asked for.
+  const SplitPrices* known_prices() const { return prices_ ? &*prices_ : nullptr; }
   /// Programs are kept for prices(); gives their memory back where those may never be asked for.
   void forget_programs() const { programs_.forget(); }
 

@@ -62,6 +62,8 @@ class LongestRank {
     split.there_s = std::max(split.there_s, way.there_s + (chain + weight) / best_rate_ + reduction);
     whole.all_work_s += double(ranks) * work;
     split.all_work_s += double(ranks) * (chain + weight);
+    whole_way_s_ += double(ranks) * work / micro_;
+    split_way_s_ += double(ranks) * chain / micro_;
     rest_.step_end_s = std::max(rest_.step_end_s, rank.end.end_s);
   }
 
@@ -82,7 +84,13 @@ class LongestRank {
     split.held_s = std::max(split.held_s, held_s(way.around_split_s, all.around_split_s) + last_weight_s_);
   }
 
-  const MicroBatchBounds& micro_batches() const { return bounds_; }
+  /// One micro-batch also goes through all stages and back, whatever its way between them.
+  MicroBatchBounds micro_batches() const {
+    MicroBatchBounds bounds = bounds_;
+    bounds.whole.link_s = std::max(bounds.whole.link_s, whole_way_s_ / best_rate_);
+    bounds.split.link_s = std::max(bounds.split.link_s, split_way_s_ / best_rate_ + last_weight_s_);
+    return bounds;
+  }
   /// But for reductions of the ranks' own gradients, which are among the micro-batches' bounds.
   RestOfStep rest(double reduce_norm_s) const {
     RestOfStep rest = rest_;
@@ -93,6 +101,7 @@ class LongestRank {
  private:
   const bool reduces_;
   const double micro_, best_rate_, last_weight_s_;
+  double whole_way_s_ = 0.0, split_way_s_ = 0.0;
   MicroBatchBounds bounds_;
   RestOfStep rest_;
 };

@@ -25,11 +25,12 @@ struct StepBounds {
   double whole_held_s = 0.0, split_held_s = 0.0;
   /// By a schedule; one that is made to measure may split backwards or not.
   double of(const ScheduleEntry& entry) const;
+  double least_s() const { return std::min({whole_s, split_s, whole_held_s, split_held_s}); }
 };
 
 /// The longest sums of the micro-batches alone, with split and with whole backwards. home_s: a rank's work,
 /// the way to it and the way home. there_s: the same without the way home. all_work_s: work of all ranks.
-/// held_s: of a rank that holds few micro-batches. link_s: of the links.
+/// held_s: of a rank that holds few micro-batches. link_s: of the links, and of one micro-batch's whole way.
 struct MicroBatchBounds {
   struct Longest {
     double home_s = 0.0, there_s = 0.0, all_work_s = 0.0, held_s = 0.0, link_s = 0.0;

@@ -51,7 +51,7 @@ TEST(LeafBounds, AndMemoryAreThoseOfTheLayoutsThemselves) {
     LayoutResolver resolver(r.problem);
     visit_degrees(r.problem, [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
       const LeafList list(leaves_of(r.problem, degrees));
-      const DegreesBounds of_degrees(r.problem, resolver, degrees, list, [](const Leaf&) { return false; });
+      const DegreesBounds of_degrees(r.problem, resolver, degrees, list, 1, [](const Leaf&) { return false; });
       for (const Sharding& sharding : shardings) {
         const Layout node = with_sharding(degrees, sharding);
         LeafBounds bounds(r.problem, resolver, node, list, of_degrees, false);

@@ -19,6 +19,7 @@
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/search/inner_bound.h"
+#include "planner/search/leaf_bounds.h"
 #include "planner/search/layout_resolver.h"
 #include "planner/search/tiers.h"
 #include "tests/planner/priced_layouts.h"
@@ -254,6 +255,9 @@ TEST(Search, BoundsRiseDownTheTree) {
     LayoutResolver resolver(r.problem);
     visit_degrees(r.problem, [&](const Layout& degrees, const std::vector<Sharding>& children) {
       const InnerBound above = degrees_bound(r.problem, degrees, resolver.prices().split(degrees));
+      const LeafList list = leaf_list_of(r.problem, degrees);
+      const DegreesBounds all_leaves(r.problem, resolver, degrees, list, 1,
+                                     [](const Leaf&) { return false; });
       for (const Sharding& sharding : children) {
         const Layout node = with_sharding(degrees, sharding);
         const InnerBound bound = sharding_bound(r.problem, node, resolver.prices().split(node));
@@ -263,6 +267,8 @@ TEST(Search, BoundsRiseDownTheTree) {
         for (const Leaf& leaf : leaves_of(r.problem, node)) {
           const Estimate e = estimate(r.problem, resolver.layout(node, leaf));
           EXPECT_LE(bound.bound_s, e.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(e.layout);
+          EXPECT_LE(all_leaves.least_s() + bound.step_end_s, e.bound_s * (1.0 + 1e-12))
+              << seed << " " << layout_name(e.layout);
           ++leaves;
         }
       }
@@ -270,6 +276,28 @@ TEST(Search, BoundsRiseDownTheTree) {
   }
   EXPECT_GT(shardings, 100);
   EXPECT_GT(leaves, 1000);
+}
+
+// What prunes a split before it is priced holds for its price, with kernel times that were measured.
+TEST(Search, OtherSplitsSayNothingTooHighOfOneThatIsNotPriced) {
+  int64_t ways = 0, works = 0;
+  for (const char* model : {"llama3-8b", "gpt-oss-20b", "deepseek-v2-lite"}) {
+    test::Priced p(model, "dgx-h100:8", test::layout_of(1, 1, Recompute::none));
+    p.problem.workload = {512, 4096};
+    p.problem.ranks = 64;
+    LayoutResolver resolver(p.problem);
+    visit_degrees(p.problem, [&](const Layout& degrees, const std::vector<Sharding>&) {
+      const PriceCache::Known known = resolver.prices().known(degrees);
+      const SplitPrices& prices = resolver.prices().split(degrees).prices();
+      EXPECT_LE(known.way_s, prices.least_way_s) << model << " " << layout_name(degrees);
+      EXPECT_LE(known.work_s * double(degrees.pipeline), prices.least_work_s.front() * (1.0 + 1e-12))
+          << model << " " << layout_name(degrees);
+      ways += known.way_s > 0.0 ? 1 : 0;
+      works += known.work_s > 0.0 ? 1 : 0;
+    });
+  }
+  EXPECT_GT(ways, 1000);
+  EXPECT_GT(works, 1000);
 }
 
 TEST(Search, FewerRanksThanDevices) {
