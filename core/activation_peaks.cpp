@@ -33,7 +33,8 @@ std::vector<uint16_t> codes_of(const std::vector<Action>& row, const std::vector
   });
 }
 
-// By code of an action: bytes that it needs in addition to those held, and by which it changes these.
+// By code of an action: bytes that it needs in addition to those held, while it runs or afterwards, and by
+// which it changes these. Gradients that come late may need more than the backward that makes them.
 struct Change {
   int64_t transient, kept;
 };
@@ -48,7 +49,8 @@ std::vector<Change> changes_of(const std::vector<int>& stages, const FootprintsB
     }
     for (size_t code = 0; code < kCodes; ++code) {
       const ActionMemory m = memory_of(ActionKind(code / 2), f, code % 2 == 1);
-      changes.push_back({m.transient_bytes(), m.acquire_bytes - m.release_bytes});
+      const int64_t kept = m.acquire_bytes - m.release_bytes;
+      changes.push_back({std::max(m.transient_bytes(), kept), kept});
     }
   }
   return changes;
