@@ -100,6 +100,13 @@ Json without_quantised_names(Json json, const std::string& file) {
   return json;
 }
 
+ZooModel zoo_model(std::string_view file, std::string_view text) {
+  const std::string where = "zoo/" + std::string(file);
+  ZooModel model = read_zoo(parse_json(std::string(text), where), where);
+  model.name = stem(file);
+  return model;
+}
+
 ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   if (finds_folder(path)) path /= "config.json";
   return read_model(parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()),
@@ -139,11 +146,7 @@ std::vector<std::string> zoo_names() {
 const std::vector<ZooModel>& zoo_models() {
   static const std::vector<ZooModel> all = [] {
     std::vector<ZooModel> models;
-    for (const auto& [file, text] : zoo_files()) {
-      const std::string where = "zoo/" + std::string(file);
-      models.push_back(read_zoo(parse_json(std::string(text), where), where));
-      models.back().name = stem(file);
-    }
+    for (const auto& [file, text] : zoo_files()) models.push_back(zoo_model(file, text));
     return models;
   }();
   return all;
@@ -159,8 +162,12 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
     add_towers(zoo.towers, read);
     return read;
   };
+  for (const auto& [file, text] : zoo_files()) {
+    if (stem(file) != id) continue;
+    const ZooModel zoo = zoo_model(file, text);  // all others take as long as a small plan
+    return known(zoo, zoo.aliases.empty() ? "" : zoo.aliases.front());
+  }
   for (const ZooModel& zoo : zoo_models()) {
-    if (zoo.name == id) return known(zoo, zoo.aliases.empty() ? "" : zoo.aliases.front());
     // An id such as "meta-llama/Llama-3.1-8B", or without its owner.
     for (const std::string& alias : zoo.aliases)
       if (lower_case(id) == lower_case(alias) || lower_case(id) == without_owner(alias))

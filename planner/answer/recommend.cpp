@@ -102,10 +102,13 @@ std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
 }
 
 // Searches data parallelism alone, sharded or not, which people try first, also if it may not fit. Null:
-// `best` is such a layout, or none fits at all.
-std::unique_ptr<ArrangedSearch> plain_search(const Layout& best, SearchProblem problem, const Watch& watch) {
-  if (kinds_of_parallelism(best.degrees(), best.expert) <= 1) return nullptr;
-  problem.most_kinds = 1;
+// something else was asked for, or none fits.
+std::unique_ptr<ArrangedSearch> plain_search(SearchProblem problem, const Watch& watch) {
+  SearchBounds& bounds = problem.bounds;
+  for (auto* degrees : {&bounds.tensor, &bounds.context, &bounds.pipeline, &bounds.expert}) {
+    if (!allowed(*degrees, int64_t{1})) return nullptr;
+    *degrees = {1};
+  }
   auto found = considered_search(problem, 1, watch, "of data parallelism alone");
   return found->result.best.empty() ? nullptr : std::move(found);
 }
@@ -283,9 +286,11 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
   const double start_s = now_s(), limit_s = resolved.problem.time_limit_s;
   const auto roomier = roomier_problem(resolved);
   const auto beyond = problem_beyond(resolved.problem);
-  auto search = considered_search(
-      resolved.problem, keep, watch, "",
-      {roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying, kSimple});
+  const auto plain = plain_search(roomier ? *roomier : resolved.problem, watch);
+  Beside beside{roomier ? &*roomier : nullptr, beyond ? &*beyond : nullptr, 1.0 - kWorthSaying};
+  if (!plain) beside.simplest_kinds = kSimple;
+  auto search =
+      considered_search(with_time_left(resolved.problem, limit_s, start_s), keep, watch, "", beside);
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
   if (search->result.best.empty() && !search->result.roomier.empty()) {
@@ -320,10 +325,10 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
     const RankedLayout row = ranked(*rival, search->problem, published_evidence());
     if (!is_pointless(row)) plan.ranking.push_back(row);
   }
-  const auto plain = plain_search(
-      plan.layout, with_time_left(roomier ? *roomier : resolved.problem, limit_s, start_s), watch);
-  const ArrangedSearch& simple = plain ? *plain : *search;
-  add_simplest(plain ? plain->result.best.front() : search->result.simplest, simple.problem, plan.ranking);
+  if (!plain)
+    add_simplest(search->result.simplest, search->problem, plan.ranking);
+  else if (kinds_of_parallelism(plan.layout.degrees(), plan.layout.expert) > 1)
+    add_simplest(plain->result.best.front(), plain->problem, plan.ranking);
   if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
     return tried_first(plan, *search, risky);
   if (resolved.request.try_first)
