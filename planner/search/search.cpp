@@ -19,11 +19,14 @@ struct PartialResult {
   SearchResult about;           // its certificate and near misses
 };
 
-// `sum` gets those of `part` that it lacks.
+// `sum` gets those of `part` that it lacks. With more memory a schedule made to measure may be a faster one.
 void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, const ResultLimits& wanted) {
   for (const Incumbent& one : part) {
-    const auto alike = [&](const Incumbent& other) { return other.layout == one.layout; };
-    if (!any_of(sum, alike)) sum.push_back(one);
+    const auto known = find_if(sum, [&](const Incumbent& other) { return other.layout == one.layout; });
+    if (known == sum.end())
+      sum.push_back(one);
+    else if (one.key() < known->key())
+      *known = one;
   }
   sort_by(sum, [](const Incumbent& i) { return i.key(); });
   std::vector<double> times;
@@ -329,6 +332,7 @@ std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem
   ResultMerger best(searches, 1);
   std::vector<std::optional<Candidate>> all;
   const double start_s = now_s();
+  std::optional<Incumbent> last;
   bool stopped = false;
   const OnProgress watch = [&](const SearchProgress& p) {
     stopped = stopped || (on_progress && !on_progress(p)) ||
@@ -345,8 +349,15 @@ std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem
     }
     if (stopped) return {};
     const std::vector<Incumbent> fastest = best.rank_results();
-    all.emplace_back();
-    if (!fastest.empty()) all.back() = searches.evaluated(part, fastest.front());
+    // What was made to measure for one limit would be another schedule within the next.
+    if (fastest.empty()) {
+      all.emplace_back();
+    } else if (last && last->layout == fastest.front().layout && last->key() == fastest.front().key()) {
+      all.push_back(all.back());
+    } else {
+      last = fastest.front();
+      all.emplace_back(searches.evaluated(part, *last));
+    }
   }
   return all;
 }

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 
 #include "core/ties.h"
 #include "frameworks/framework.h"
@@ -228,6 +229,33 @@ TEST(Search, AnswersForManyLimitsOfMemory) {
   EXPECT_GT(gains, 50);
   EXPECT_GT(none, 20);
   EXPECT_LE(faster, 3);
+}
+
+// With more memory the same layout may have a faster schedule, or an equal one that needs more.
+TEST(Search, ManyLimitsKeepTheScheduleThatWasMadeForOneOfThem) {
+  for (const auto& [model, cluster, batch, sequence] :
+       {std::tuple{"qwen2-7b", "dgx-h100:32", 1024, 1024}, {"falcon-7b", "dgx-h100:2", 24, 2048}}) {
+    PlanRequest request;
+    request.model.name = model;
+    request.cluster.name = cluster;
+    request.framework = frameworks::own_runtime().name;
+    request.global_batch = batch;
+    request.sequence = sequence;
+    request.bounds.recomputes = {Recompute::none};
+    const auto resolved = resolve(request);
+    const SearchProblem& problem = resolved->problem;
+    std::vector<int64_t> limits;
+    for (double share = 1.0; share > 0.1; share *= 0.85)
+      limits.insert(limits.begin(), int64_t(share * double(problem.memory_limit_bytes)));
+    const auto found = search_limits(problem, limits);
+    ASSERT_EQ(found.size(), limits.size());
+    for (size_t l = 0; l < limits.size(); ++l) {
+      if (!found[l]) continue;
+      EXPECT_LE(found[l]->evaluation.peak_bytes, limits[l]) << model;
+      const double before_s = l > 0 && found[l - 1] ? found[l - 1]->evaluation.step_time_s : INFINITY;
+      EXPECT_LE(found[l]->evaluation.step_time_s, before_s) << model;
+    }
+  }
 }
 
 // The sets that are searched beside the first change none of its counts.
