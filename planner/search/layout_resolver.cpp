@@ -28,7 +28,9 @@ Division LayoutResolver::even(const Layout& node, const Leaf& leaf) {
   return prices_.even(node.pipeline * leaf.chunks);
 }
 
+// All shardings of a node of degrees have its stages.
 Division LayoutResolver::balanced(const Layout& node, const Leaf& leaf, StageSplit split) {
+  if (node.zero >= 3 && is_narrow(node.precision)) return balanced(with_sharding(node, {}), leaf, split);
   return prices_.balanced(prices_.split(node), node.pipeline * leaf.chunks, slowness(node, leaf, split));
 }
 

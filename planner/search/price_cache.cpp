@@ -44,8 +44,11 @@ Filling fill(std::span<const double> layer_s, double before_s, double after_s,
 PriceCache::SplitKey PriceCache::key_of(const Layout& l) const {
   // The layers after the head have a copy of the embedding if that is on another rank.
   const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
-  return {l.tensor,         l.context,           l.expert,         l.expert_split(),
-          l.context_method, l.sequence_parallel, copies_embedding, l.micro_batch};
+  // Weights that are gathered for each micro-batch are narrowed each time (other_own_cast_bytes).
+  const bool narrows_gathered = l.zero >= 3 && is_narrow(l.precision) && l.execution.kernels.narrows_apart;
+  return {l.tensor,         l.context,        l.expert,
+          l.expert_split(), l.context_method, l.sequence_parallel,
+          copies_embedding, narrows_gathered, l.micro_batch};
 }
 
 PriceCache::SplitKey PriceCache::without_experts(SplitKey key) {

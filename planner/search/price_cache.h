@@ -61,7 +61,7 @@ class PriceCache {
   struct SplitKey {
     int64_t tensor = 0, context = 0, expert = 0, expert_split = 0;
     ContextMethod context_method{};
-    bool sequence_parallel = false, copies_embedding = false;
+    bool sequence_parallel = false, copies_embedding = false, narrows_gathered = false;
     int64_t micro_batch = 0;  // the last: splits that differ in nothing else stand together
     auto operator<=>(const SplitKey&) const = default;
   };

@@ -19,8 +19,8 @@
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/search/inner_bound.h"
-#include "planner/search/leaf_bounds.h"
 #include "planner/search/layout_resolver.h"
+#include "planner/search/leaf_bounds.h"
 #include "planner/search/tiers.h"
 #include "tests/planner/priced_layouts.h"
 #include "tests/support/make_plan.h"
@@ -298,6 +298,40 @@ TEST(Search, OtherSplitsSayNothingTooHighOfOneThatIsNotPriced) {
   }
   EXPECT_GT(ways, 1000);
   EXPECT_GT(works, 1000);
+}
+
+// A search shares prices between layouts. They are those of each layout by itself, whichever came first.
+TEST(Search, SharedPricesAreThoseOfEachLayout) {
+  int64_t compared = 0;
+  for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
+    for (const auto& [model, precision] : {std::pair{"llama3-8b", Precision::bf16},
+                                           {"llama3-8b", Precision::fp8},
+                                           {"qwen3-30b-a3b", Precision::bf16},
+                                           {"qwen3-30b-a3b", Precision::fp8}}) {
+      test::Priced p(model, "dgx-h100:2", test::layout_of(1, 1, Recompute::none), framework.name);
+      p.problem.framework = std::make_shared<frameworks::Framework>(framework);
+      p.problem.precision = precision;
+      p.problem.ranks = 16;
+      p.problem.workload = {32, 2048};
+      LayoutResolver resolver(p.problem);
+      int64_t n = 0;
+      visit_shardings(p.problem, [&](const Layout& node) {
+        for (const Leaf& leaf : leaves_of(p.problem, node)) {
+          if (n++ % 101 != 0 || resolver.stages(node, leaf) == nullptr) continue;
+          const Layout layout = resolver.layout(node, leaf);
+          const StepCost shared = resolver.cost(layout, leaf);
+          const Estimate own = estimate(p.problem, layout);
+          for (size_t s = 0; s < own.cost.stages.size(); ++s)
+            ASSERT_EQ(shared.stages[s].seconds, own.cost.stages[s].seconds)
+                << framework.name << " " << model << " " << layout_name(layout);
+          EXPECT_EQ(resolver.footprints(layout), own.footprints)
+              << framework.name << " " << layout_name(layout);
+          ++compared;
+        }
+      });
+    }
+  }
+  EXPECT_GT(compared, 1000);
 }
 
 TEST(Search, FewerRanksThanDevices) {
