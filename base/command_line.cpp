@@ -286,8 +286,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& names, std::string& ta
                         const std::vector<std::string>& choices) {
   const auto read = [&target, choices](const std::vector<std::string>& words, const std::string& option) {
     target = words.back();
-    if (!contains(choices, target))
-      detail::refuse_word(option, target, fmt::format("one of {}", fmt::join(choices, ", ")), choices);
+    if (!contains(choices, target)) detail::refuse_word(option, target, one_of(choices), choices);
   };
   CLI::Option* option = add_reader(app, names, what, read)->type_name("NAME");
   return target.empty() ? option : option->default_str(target);

@@ -31,9 +31,8 @@ std::string describe(const Problem& problem) {
 }
 
 std::string describe(const std::vector<Problem>& problems) {
-  std::string text;
-  for (const Problem& problem : problems) text += (text.empty() ? "" : "\n  ") + describe(problem);
-  return text;
+  return joined(mapped<std::string>(problems, [](const Problem& problem) { return describe(problem); }),
+                "\n  ");
 }
 
 // Levenshtein distance; names are short, so the quadratic table is fine.
@@ -137,10 +136,13 @@ UserError::UserError(std::vector<Problem> problems)
     : std::runtime_error(describe(problems)), problems_(std::move(problems)) {}
 
 void refuse_input(std::string where, std::string found, std::string expected, std::string remedy) {
-  throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
+  throw UserError(std::move(where), std::move(found), std::move(expected), std::move(remedy));
 }
 
 UserError::UserError(Problem problem) : UserError(std::vector<Problem>{std::move(problem)}) {}
+
+UserError::UserError(std::string where, std::string found, std::string expected, std::string remedy)
+    : UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)}) {}
 
 void warn(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 

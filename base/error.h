@@ -42,6 +42,7 @@ class UserError : public std::runtime_error {
  public:
   explicit UserError(std::vector<Problem> problems);
   explicit UserError(Problem problem);
+  UserError(std::string where, std::string found, std::string expected, std::string remedy = "");
 
   const std::vector<Problem>& problems() const { return problems_; }
 
@@ -93,6 +94,9 @@ std::string nearest_name(std::string_view text, const std::vector<std::string>& 
 
 /// "; did you mean \"x\"?" or empty.
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& known);
+
+/// "one of a, b, c": what a Problem expects.
+inline std::string one_of(const std::vector<std::string>& known) { return "one of " + joined(known, ", "); }
 
 namespace detail {
 [[noreturn]] void check_failed(const char* expression, const char* file, int line,

@@ -194,9 +194,7 @@ std::optional<E> enum_value(const std::string& name) {
 
 template <class E>
 std::vector<std::string> enum_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : EnumNames<E>::table()) names.push_back(entry.second);
-  return names;
+  return mapped<std::string>(EnumNames<E>::table(), &std::pair<E, std::string>::second);
 }
 
 }  // namespace mpt

@@ -2,7 +2,6 @@
 #include "base/files.h"
 
 #include <fcntl.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,8 +52,8 @@ bool is_below(const std::filesystem::path& path, const std::filesystem::path& fo
 std::string words_of(const NamedFile& file) { return file.where + " " + file.file.string(); }
 
 UserError overlap_of(const NamedFile& output, const std::string& other) {
-  return UserError(Problem{words_of(output), "the same file as " + other, "a file of its own",
-                           "name another file; nothing was written"});
+  return UserError(words_of(output), "the same file as " + other, "a file of its own",
+                   "name another file; nothing was written");
 }
 
 // Pipes and devices, also through a link, and open files that have lost their name (/dev/stdout may be one).
@@ -176,7 +175,7 @@ void FileLedger::keep_below(const std::vector<std::filesystem::path>& folders) {
     for (auto part = begin; part.has_relative_path(); part = part.parent_path()) {
       if (!any_of(*roots_, [&](const auto& root) { return is_below(full_path(part), root); })) continue;
       refuse_input(words_of(output), "in the folder that is read, whose links may lead anywhere",
-                   fmt::format("a file outside of {}", fmt::join(*roots_, ", ")),
+                   fmt::format("a file outside of {}", joined(*roots_, ", ")),
                    "name a file in another folder; nothing was written");
     }
   }
@@ -187,7 +186,7 @@ void FileLedger::reads(const std::filesystem::path& file) {
   const std::lock_guard lock(mutex_);
   if (!allowed)
     refuse_input(file.string(), "outside of the recipes, not read",
-                 fmt::format("a file below {}, not hidden", fmt::join(*roots_, ", ")),
+                 fmt::format("a file below {}, not hidden", joined(*roots_, ", ")),
                  "copy it there, or name a folder that holds both as the root");
   const std::string own = identity_of(file);
   if (own.empty() || !is_there(file)) return;

@@ -51,6 +51,11 @@ Json load_json(const std::filesystem::path& file, int64_t max_bytes) {
   return parse_json(read_file(file, max_bytes), file.string());
 }
 
+std::string text_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string json_text(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -69,20 +74,11 @@ void JsonProblems::throw_if_any() const {
 namespace detail {
 
 std::string describe_json(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::boolean:
-      return value.get<bool>() ? "true" : "false";
-    case Json::value_t::string:
-      return fmt::format("\"{}\"", cut_text(value.get_ref<const std::string&>(), 80));
-    case Json::value_t::array:
-      return "a list";
-    case Json::value_t::object:
-      return "an object";
-    default:
-      return "the number " + value.dump();
-  }
+  if (value.is_null()) return "null";
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_string()) return fmt::format("\"{}\"", cut_text(value.get_ref<const std::string&>(), 80));
+  if (value.is_array()) return "a list";
+  return value.is_object() ? "an object" : "the number " + value.dump();
 }
 
 std::string escape_pointer(const std::string& key) {

@@ -5,7 +5,6 @@
 // file (unknown key, missing key, wrong type, out of range), each with file and JSON pointer, and throws them
 // together. Include this only from .cpp files: nlohmann/json is slow to compile.
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -30,6 +29,8 @@ Json parse_json(const std::string& text, const std::string& where);
 Json parse_json(const std::string& text, WorkBudget& budget);
 /// The same for any text: nothing if parse_json() refuses it.
 std::optional<Json> json_of(const std::string& text);
+/// The text under a key of an object; empty if there is none.
+std::string text_at(const Json& json, const char* key);
 /// The document as text; bytes that are no UTF-8 become U+FFFD. `indent` -1: on one line.
 std::string json_text(const Json& json, int indent = -1);
 
@@ -87,7 +88,7 @@ class ObjectReader {
   void finish() {
     for (const auto& [key, value] : json_.items()) {
       if (problems_.full()) return;
-      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      if (contains(known_, key)) continue;
       const std::string meant = nearest_name(key, missing_.empty() ? known_ : missing_);
       std::erase(missing_, meant);
       problems_.add(pointer_ + "/" + escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"", "",
@@ -140,11 +141,9 @@ void read_enum(const Json& json, const std::string& pointer, JsonProblems& probl
     out = *value;
     return;
   }
-  std::string allowed;
-  for (const std::string& known : enum_names<T>()) allowed += (allowed.empty() ? "" : ", ") + known;
-  if (!json.is_string()) return problems.add(pointer, describe_json(json), "one of " + allowed);
-  const std::string meant = nearest_name(name, enum_names<T>());
-  problems.add(pointer, describe_json(json), "one of " + allowed,
+  const std::vector<std::string> known = enum_names<T>();
+  const std::string meant = json.is_string() ? nearest_name(name, known) : "";
+  problems.add(pointer, describe_json(json), one_of(known),
                meant.empty() ? "" : "did you mean \"" + meant + "\"?");
 }
 

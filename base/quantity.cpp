@@ -77,8 +77,7 @@ DataUnit data_unit(const std::string& text) {
   } else if (take_end(prefix, "bytes") || take_end(prefix, "byte")) {
     unit.data = Data::bytes;
   } else if (take_end(prefix, "b")) {
-    const bool small = text == lower_case(text);
-    unit.data = text.ends_with('B') ? Data::bytes : small ? Data::unclear : Data::bits;
+    unit.data = text.ends_with('B') ? Data::bytes : text == lower_case(text) ? Data::unclear : Data::bits;
   } else {
     unit.data = Data::unclear;
   }
@@ -99,8 +98,8 @@ std::optional<double> parse_in(std::string_view text, std::span<const Unit> unit
 
 UserError not_a(std::string_view what, std::string_view text, std::string_view where,
                 std::string remedy = "") {
-  return UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)), std::string(what),
-                           std::move(remedy)});
+  return UserError(std::string(where), fmt::format("\"{}\"", text.substr(0, 80)), std::string(what),
+                   std::move(remedy));
 }
 
 // "G" of "20", "20G", "20Gb"; "M" of "512m".

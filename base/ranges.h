@@ -39,6 +39,15 @@ std::vector<T> mapped(Values&& values, F&& of) {
   return all;
 }
 
+/// The same for each value for which `holds`.
+template <class T, class Values, class Predicate, class F>
+std::vector<T> mapped_if(Values&& values, Predicate&& holds, F&& of) {
+  std::vector<T> all;
+  for (auto&& value : values)
+    if (std::invoke(holds, value)) all.emplace_back(std::invoke(of, value));
+  return all;
+}
+
 /// The sum of what `of` gives for each value.
 template <class T, class Values, class F>
 T sum_of(const Values& values, F&& of) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cctype>
 #include <clocale>
@@ -131,6 +131,10 @@ std::string lower_case(std::string text) {
 std::string replaced(std::string text, char letter, char other) {
   std::replace(text.begin(), text.end(), letter, other);
   return text;
+}
+
+std::string joined(const std::vector<std::string>& texts, std::string_view between) {
+  return fmt::format("{}", fmt::join(texts, between));
 }
 
 }  // namespace mpt

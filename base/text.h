@@ -45,6 +45,8 @@ std::string lower_case(std::string text);
 std::string_view without_blanks(std::string_view text);
 /// The text with each `letter` replaced by `other`.
 std::string replaced(std::string text, char letter, char other);
+/// The texts in one, with `between` between two of them.
+std::string joined(const std::vector<std::string>& texts, std::string_view between);
 
 /// The number at the start of a text, and its length in characters. Length 0: the text begins with no number
 /// that a double holds.

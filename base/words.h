@@ -50,9 +50,7 @@ E element_of_word(const std::string& word, const std::string& option, const Fiel
     return word;
   } else if constexpr (std::is_enum_v<E>) {
     if (const auto value = enum_value<E>(word)) return *value;
-    std::string all;
-    for (const std::string& name : enum_names<E>()) all += (all.empty() ? "" : ", ") + name;
-    refuse_word(option, word, "one of " + all, enum_names<E>());
+    refuse_word(option, word, one_of(enum_names<E>()), enum_names<E>());
   } else {
     const auto value = number_of<E>(word);
     if (!value || !(double(*value) >= rule.minimum) || !(double(*value) <= rule.maximum))

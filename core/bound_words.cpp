@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/bound_words.h"
 
-#include <fmt/ranges.h>
-
 #include "base/words.h"
 
 namespace mpt {
@@ -34,7 +32,7 @@ const std::map<std::string, std::string (*)(const Layout&)> kAxes{
 
 }  // namespace
 
-std::string BoundWords::option() const { return fmt::format("--{} {}", name, fmt::join(values, ",")); }
+std::string BoundWords::option() const { return fmt::format("--{} {}", name, joined(values, ",")); }
 
 std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
   std::vector<BoundWords> words;
@@ -47,7 +45,7 @@ std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
 }
 
 std::string options_of(const std::vector<BoundWords>& words) {
-  return fmt::format("{}", fmt::join(mapped<std::string>(words, &BoundWords::option), " "));
+  return joined(mapped<std::string>(words, &BoundWords::option), " ");
 }
 
 std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout) {
@@ -71,8 +69,7 @@ SearchBounds parse_bounds(const std::string& text, const std::string& where) {
     const std::string key = part.substr(0, equals);
     if (equals == std::string::npos || equals + 1 == part.size() || !contains(known, key))
       refuse_input(where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known)),
-                   fmt::format("key=value with a key of {}", fmt::join(known, ", ")),
-                   "for example tp=8,pp=4");
+                   fmt::format("key=value with a key of {}", joined(known, ", ")), "for example tp=8,pp=4");
     words[key].push_back(part.substr(equals + 1));
   }
   SearchBounds bounds;

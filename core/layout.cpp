@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layout.h"
 
-#include <fmt/ranges.h>
-
 #include <numeric>
 
 #include "base/error.h"
@@ -254,7 +252,7 @@ std::string layout_name(const Layout& l) {
   if (l.recompute == Recompute::selective) {
     const std::vector<std::string> modules = recompute_modules_of(l.selective);
     if (modules != recompute_modules_of(SelectiveRecompute{}))
-      return fmt::format("{} recompute={}", name, fmt::join(modules, "+"));
+      return fmt::format("{} recompute={}", name, joined(modules, "+"));
   }
   if (l.recomputed_layers.empty()) return name + " recompute=" + enum_name(l.recompute);
   const auto [fewest, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
@@ -283,10 +281,8 @@ void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecom
 }
 
 std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective) {
-  std::vector<std::string> names;
-  for (const RecomputeModule& module : recompute_modules())
-    if (selective.*module.flag) names.emplace_back(module.name);
-  return names;
+  const auto is_on = [&](const RecomputeModule& module) { return selective.*module.flag; };
+  return mapped_if<std::string>(recompute_modules(), is_on, &RecomputeModule::name);
 }
 
 }  // namespace mpt

@@ -122,8 +122,7 @@ class Lowering {
   // Sorts by nominal start. The order of creation settles ties and respects every wait. Starts are small
   // whole numbers, so the sort counts instead of comparing.
   void sort_by_nominal_start() {
-    const auto last = max_of<int64_t>(drafts_, 0, &Draft::start);
-    std::vector<int> place(size_t(last) + 2, 0);
+    std::vector<int> place(size_t(max_of<int64_t>(drafts_, 0, &Draft::start)) + 2, 0);
     for (const Draft& d : drafts_) ++place[size_t(d.start) + 1];
     std::partial_sum(place.begin(), place.end(), place.begin());
     order_.resize(drafts_.size());
@@ -357,8 +356,7 @@ void set_bytes(const std::vector<StageFootprint>& footprints, StepProgram& progr
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints) {
   check_arguments(layout, schedule, footprints);
-  const bool tied = footprints.front().tied_embedding_bytes > 0;
-  StepProgram program = Lowering(layout, schedule, tied).run();
+  StepProgram program = Lowering(layout, schedule, footprints.front().tied_embedding_bytes > 0).run();
   set_bytes(footprints, program);
   if (auto defect = find_defect(program))
     MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);

@@ -23,8 +23,7 @@ Json request_in(const Json& json, const std::string& file, std::string& pointer)
 PlanRequest load_request(const std::string& file) {
   const Json json = load_json(file);
   std::string pointer;
-  const Json request = request_in(json, file, pointer);
-  return from_json<PlanRequest>(request, file, pointer);
+  return from_json<PlanRequest>(request_in(json, file, pointer), file, pointer);
 }
 
 std::string request_to_text(const PlanRequest& request) { return json_text(to_json(request), 1) + "\n"; }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan_words.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 
 namespace mpt {
 namespace {
 
 std::string counted(int64_t count, std::string_view one) {
-  const char* const more = count == 1 ? "" : one.ends_with("ch") ? "es" : "s";
-  return fmt::format("{} {}{}", count, one, more);
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");
 }
 
 std::string pipeline_words(const Layout& l) {
@@ -43,7 +40,7 @@ std::string fates(const SearchCertificate& c) {
   add(c.same, c.same == 1 ? "is a duplicate" : "are duplicates");
   add(c.not_reached, "not reached");
   add(c.simulated, "simulated in full");
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return joined(parts, ", ");
 }
 
 // The plan may be slower than the fastest: a tied plan was preferred (core/ties.h).
@@ -60,7 +57,7 @@ std::string distance(const SearchCertificate& c, double step_time_s) {
 std::string describe_recompute(const Layout& l) {
   if (l.recompute == Recompute::none) return "no recompute";
   if (l.recompute == Recompute::selective)
-    return fmt::format("selective recompute of {}", fmt::join(recompute_modules_of(l.selective), ", "));
+    return fmt::format("selective recompute of {}", joined(recompute_modules_of(l.selective), ", "));
   if (l.recomputed_layers.empty()) return "full recompute";
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   const std::string of = counted(*most, "layer") + (l.stages() == 1 ? "" : " per stage");
@@ -110,7 +107,7 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
 }
 
 std::string describe_layout_in_words(const Layout& layout, const Workload* workload) {
-  return fmt::format("{}", fmt::join(layout_words(layout, workload), ", "));
+  return joined(layout_words(layout, workload), ", ");
 }
 
 std::string describe_likelihood(double probability) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/schedule_catalog.h"
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/schedules/generated.h"
@@ -129,7 +127,7 @@ const ScheduleEntry& find_schedule(const std::string& name, const std::string& w
   refuse_input(
       where,
       fmt::format("unknown schedule \"{}\"{}", name.substr(0, 80), did_you_mean(name, schedule_names())),
-      fmt::format("one of {}", fmt::join(schedule_names(), ", ")));
+      one_of(schedule_names()));
 }
 
 std::vector<std::string> schedule_names() {

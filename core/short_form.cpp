@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/short_form.h"
 
-#include <fmt/ranges.h>
-
 #include <regex>
 #include <set>
 #include <sstream>
@@ -80,8 +78,7 @@ const std::vector<Part>& part_table() {
          std::replace(names.begin(), names.end(), '+', ' ');
          f.recompute_modules = parts_of(names);
        }},
-      {fmt::format("{}", fmt::join(schedule_names(), "|")),
-       [](ShortForm& f, const std::smatch& m, const std::string& where) {
+      {joined(schedule_names(), "|"), [](ShortForm& f, const std::smatch& m, const std::string& where) {
          f.bounds.schedules = {find_schedule(m[0], where.c_str()).name};
        }}};
   return table;
@@ -124,7 +121,7 @@ bool is_short_form(const std::string& text) {
 std::string sorted_parts(const std::string& text) {
   std::vector<std::string> parts = parts_of(text);
   std::sort(parts.begin(), parts.end());
-  return fmt::format("{}", fmt::join(parts, " "));
+  return joined(parts, " ");
 }
 
 }  // namespace mpt

@@ -34,23 +34,16 @@ std::optional<Lane> StepProgram::lane_on(InstructionId id, int rank) const {
 
 std::string instruction_name(const StepProgram& program, InstructionId id) {
   const Instruction& i = program.instructions[size_t(id)];
-  switch (i.kind) {
-    case InstructionKind::transfer_activation:
-      return fmt::format("transfer of activation {}->{}, micro-batch {}", i.stage, i.stage + 1,
-                         i.micro_batch);
-    case InstructionKind::transfer_gradient:
-      return fmt::format("transfer of gradient {}->{}, micro-batch {}", i.stage, i.stage - 1, i.micro_batch);
-    case InstructionKind::reduce_norm:
-      return "gradient norm";
-    case InstructionKind::reduce_gradient:
-      return fmt::format("gradient reduction, stage {}", i.stage);
-    case InstructionKind::reduce_tied_embedding:
-      return "reduction of the tied embedding's gradient";
-    case InstructionKind::optimizer_step:
-      return fmt::format("optimizer step, stage {}", i.stage);
-    default:
-      return fmt::format("{}, stage {}, micro-batch {}", enum_name(i.kind), i.stage, i.micro_batch);
-  }
+  using K = InstructionKind;
+  if (i.kind == K::transfer_activation)
+    return fmt::format("transfer of activation {}->{}, micro-batch {}", i.stage, i.stage + 1, i.micro_batch);
+  if (i.kind == K::transfer_gradient)
+    return fmt::format("transfer of gradient {}->{}, micro-batch {}", i.stage, i.stage - 1, i.micro_batch);
+  if (i.kind == K::reduce_norm) return "gradient norm";
+  if (i.kind == K::reduce_gradient) return fmt::format("gradient reduction, stage {}", i.stage);
+  if (i.kind == K::reduce_tied_embedding) return "reduction of the tied embedding's gradient";
+  if (i.kind == K::optimizer_step) return fmt::format("optimizer step, stage {}", i.stage);
+  return fmt::format("{}, stage {}, micro-batch {}", enum_name(i.kind), i.stage, i.micro_batch);
 }
 
 std::optional<std::string> find_defect(const StepProgram& program) {

@@ -26,8 +26,7 @@ double bubble_share(const StepProgram& program, const Timeline& timeline, double
       busy_s[size_t(program.lanes(id).front().rank)] +=
           (i.micro_batch < 0 ? 1.0 : times) * timeline.spans[size_t(id)].seconds();
   }
-  const double busy = std::accumulate(busy_s.begin(), busy_s.end(), 0.0);
-  return 1.0 - busy / (step * program.ranks);
+  return 1.0 - std::accumulate(busy_s.begin(), busy_s.end(), 0.0) / (step * program.ranks);
 }
 
 }  // namespace mpt

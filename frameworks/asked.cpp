@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/asked.h"
 
-#include <fmt/ranges.h>
-
 #include "base/embedded.h"
 #include "frameworks/imported_file.h"
 #include "frameworks/readers/python_file.h"
@@ -66,14 +64,13 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
   if (kind.empty()) {
     std::vector<std::string> known;
     for (const auto& [of_kind, names] : keys) known.insert(known.end(), names.begin(), names.end());
-    throw FrameworkRefusal(
-        Problem{where, fmt::format("not known to {}{}", package, did_you_mean(key, known)), "", ""});
+    throw FrameworkRefusal(where, fmt::format("not known to {}{}", package, did_you_mean(key, known)), "");
   }
   if (kind == "flag" || kind == "off") return kind == "flag";
   if (words.empty() || kind == "section") return std::nullopt;
   const auto refuse = [&](const std::string& word, const std::string& expected) {
-    throw FrameworkRefusal(Problem{where, fmt::format("\"{}\"", cut_text(word, 40)),
-                                   fmt::format("{}, as {} takes it", expected, package), ""});
+    throw FrameworkRefusal(where, fmt::format("\"{}\"", cut_text(word, 40)),
+                           fmt::format("{}, as {} takes it", expected, package));
   };
   const bool several = kind.ends_with('s');
   const std::string one = kind.substr(0, kind.size() - size_t(several));
@@ -84,8 +81,7 @@ std::optional<Json> Asked::value_of(const std::string& key, const std::vector<st
     if (one == "other") return std::nullopt;
     if (one == "int" && !number_of<int64_t>(word)) refuse(word, "a whole number");
     if (one != "text" && !number) refuse(word, "a number");
-    if (allowed != choices.end() && !contains(allowed->second, word))
-      refuse(word, fmt::format("one of {}", fmt::join(allowed->second, ", ")));
+    if (allowed != choices.end() && !contains(allowed->second, word)) refuse(word, one_of(allowed->second));
     values.push_back(one == "text" ? Json(word) : Json(*number));
     if (!several) return values.front();
   }
@@ -109,10 +105,9 @@ void Asked::add_given(const Json& settings, const std::string& section, const st
     if ((known && is_text) || kind.empty())
       known = value_of(key, {is_text ? value.get<std::string>() : ""}, where);
     if (typed && !value.is_string() && !has_type(value, kind))
-      throw FrameworkRefusal(Problem{where, std::string(cut_text(value.dump(), 40)),
-                                     fmt::format("{}, as {} takes it", kind, settings_of), ""});
-    const auto renamed = sets.find(key);
-    given.values[renamed == sets.end() ? key : renamed->second] = std::move(known);
+      throw FrameworkRefusal(where, std::string(cut_text(value.dump(), 40)),
+                             fmt::format("{}, as {} takes it", kind, settings_of));
+    given.values[copy_of(sets, key).value_or(key)] = std::move(known);
   }
 }
 

@@ -17,9 +17,9 @@ models::Dialect read_table(const std::string& folder, const std::string& framewo
   const std::string file = folder + "/dialect.json";
   const auto text = embedded_text(dialect_files(), file);
   MPT_CHECK(text, "no dialect of {}", folder);
-  const bool megatron = folder == "megatron-core";
-  models::Dialect dialect = models::read_dialect(*text, "frameworks/" + file, framework,
-                                                 megatron ? megatron_codes() : models::DialectCodes{});
+  models::Dialect dialect =
+      models::read_dialect(*text, "frameworks/" + file, framework,
+                           folder == "megatron-core" ? megatron_codes() : models::DialectCodes{});
   MPT_CHECK(dialect.framework == folder, "frameworks/{} names {}", file, dialect.framework);
   return dialect;
 }

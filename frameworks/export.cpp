@@ -39,8 +39,7 @@ std::string torch_class_of(const std::string& schedule) {
   static const std::map<std::string, std::string> classes{
 #include "generated/TorchSchedules.inc"
   };
-  const auto found = classes.find(schedule);
-  return found == classes.end() ? "" : found->second;
+  return copy_of(classes, schedule).value_or("");
 }
 
 std::vector<std::string> schedule_lines(const Plan& plan, char separator) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/export_targets.h"
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
@@ -55,9 +53,8 @@ const ExportTarget& find_export_target(const std::string& name) {
   const Framework* framework = find_framework(name);
   if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
     return *target;
-  std::vector<std::string> names;
-  for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
-  const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
+  auto names = mapped<std::string>(export_targets(), &ExportTarget::name);
+  const std::string expected = one_of(names);
   for (const ExportTarget& target : export_targets()) {
     const Framework* its = find_framework(target.name);
     for (const std::string& alias : its != nullptr ? its->other_names() : std::vector<std::string>{})

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/framework.h"
 
-#include <fmt/ranges.h>
-
 #include <array>
 
 #include "base/embedded.h"
@@ -70,10 +68,7 @@ const std::vector<Framework>& known_frameworks() {
 }
 
 std::vector<std::string> framework_names(const std::function<bool(const Framework&)>& wanted) {
-  std::vector<std::string> names;
-  for (const Framework& framework : known_frameworks())
-    if (wanted(framework)) names.push_back(framework.name);
-  return names;
+  return mapped_if<std::string>(known_frameworks(), wanted, &Framework::name);
 }
 
 const Framework& own_runtime() {
@@ -116,14 +111,13 @@ const Framework& framework_named(const std::string& name, const std::string& whe
     for (const std::string& alias : other.other_names()) names.push_back(alias);
   refuse_input(where,
                fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
-               fmt::format("one of {}", fmt::join(names, ", ")));
+               one_of(names));
 }
 
 Execution load_framework(const std::string& name, const std::string& where) {
   const Framework& named = framework_named(name, where);
-  const auto own = named.alias_execution.find(name);
-  return own == named.alias_execution.end() ? named.execution
-                                            : with_changes(named.execution, own->second, where);
+  const auto* const own = find_value(named.alias_execution, name);
+  return own == nullptr ? named.execution : with_changes(named.execution, *own, where);
 }
 
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {
@@ -151,7 +145,7 @@ Execution with_changes(const Execution& execution, const std::vector<std::string
     if (equals == std::string::npos || !contains(names, name))
       refuse_input(
           where, change.substr(0, 80) + did_you_mean(name, names),
-          fmt::format("name=value, such as fp8_attention=true, with a name of {}", fmt::join(names, ", ")));
+          fmt::format("name=value, such as fp8_attention=true, with a name of {}", joined(names, ", ")));
     if (name == "framework")
       refuse_input(where, change.substr(0, 80), "a field other than the framework's name",
                    "name the framework with --framework");

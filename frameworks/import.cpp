@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/import.h"
 
-#include <fmt/ranges.h>
-
 #include "frameworks/dialects.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
@@ -12,9 +10,8 @@ namespace mpt::frameworks {
 void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where) {
   const int64_t most = model.layers.count() + 2;  // the embedding and the head may each be a stage
   if (layout.stages() <= most) return;
-  throw FrameworkRefusal(
-      Problem{where, fmt::format("{} stages for {} layers", layout.stages(), model.layers.count()),
-              fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages"});
+  throw FrameworkRefusal(where, fmt::format("{} stages for {} layers", layout.stages(), model.layers.count()),
+                         fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages");
 }
 
 void check_imported(const Imported& in, const std::string& file) {
@@ -29,8 +26,8 @@ void check_imported(const Imported& in, const std::string& file) {
   Layout layout = in.layout;
   layout.data = std::max<int64_t>(1, layout.data);
   if (const auto rejection = check_degrees(layout))
-    throw FrameworkRefusal(Problem{file, rejection->reason,
-                                   fmt::format("degrees whose product is at most {} ranks", kMostRanks), ""});
+    throw FrameworkRefusal(file, rejection->reason,
+                           fmt::format("degrees whose product is at most {} ranks", kMostRanks));
   Workload workload = in.workload;
   workload.global_batch = std::max<int64_t>(1, workload.global_batch);
   from_json<Workload>(to_json(workload), file);
@@ -62,8 +59,7 @@ Precision precision_named(const std::string& name, const std::string& where) {
     if (name == its) return precision;
     names.emplace_back(its);
   }
-  refuse_input(where, fmt::format("\"{}\"", cut_text(name, 40)),
-               fmt::format("one of {}", fmt::join(names, ", ")));
+  refuse_input(where, fmt::format("\"{}\"", cut_text(name, 40)), one_of(names));
 }
 
 void set_optimizer(Imported& in, const std::string& name) {
@@ -102,8 +98,8 @@ std::string schedule_of_torch(const std::string& framework, const std::string& t
     if (lower_case(known) == lower_case(torch_class)) return s.schedule;
     planned += (planned.empty() ? "" : ", ") + known;
   }
-  throw NotJudged(Problem{where, fmt::format("schedule \"{}\"", cut_text(torch_class, 40)),
-                          "one that MPT plans: " + planned, ""});
+  throw NotJudged(where, fmt::format("schedule \"{}\"", cut_text(torch_class, 40)),
+                  "one that MPT plans: " + planned);
 }
 
 int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const std::string& rounds,
@@ -114,8 +110,8 @@ int64_t chunks_of_stages(const Imported& in, int64_t layers, int64_t each, const
   const int64_t stages = (layers + each - 1) / each;
   const int64_t chunks = (stages + (rounds == "up" ? ranks - 1 : 0)) / ranks;
   if (chunks == 0 || (chunks == 1) != single || (rounds != "up" && rounds != "down" && stages % ranks != 0))
-    throw FrameworkRefusal(Problem{where, fmt::format("{} stages of {} layers", stages, each),
-                                   fmt::format("stages of {} for {} ranks", in.layout.schedule, ranks), ""});
+    throw FrameworkRefusal(where, fmt::format("{} stages of {} layers", stages, each),
+                           fmt::format("stages of {} for {} ranks", in.layout.schedule, ranks));
   return chunks;
 }
 
@@ -123,8 +119,8 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   Layout& l = in.layout;
   if (!layers.empty()) {
     if (int64_t(layers.size()) % l.pipeline != 0)
-      throw FrameworkRefusal(Problem{where, fmt::format("{} stages", layers.size()),
-                                     fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
+      throw FrameworkRefusal(where, fmt::format("{} stages", layers.size()),
+                             fmt::format("a multiple of {} pipeline ranks", l.pipeline));
     l.chunks = int64_t(layers.size()) / l.pipeline;
     l.layers_per_stage = layers;
   }
@@ -133,9 +129,8 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   if (layers.empty()) l.layers_per_stage = even_stages(in.model->layers.count(), l.stages());
   const auto sum = sum_of<int64_t>(l.layers_per_stage, std::identity());
   if (sum != in.model->layers.count())
-    throw FrameworkRefusal(
-        Problem{where, fmt::format("{} layers in its stages", sum),
-                fmt::format("the {} layers of {}", in.model->layers.count(), in.model->name), ""});
+    throw FrameworkRefusal(where, fmt::format("{} layers in its stages", sum),
+                           fmt::format("the {} layers of {}", in.model->layers.count(), in.model->name));
 }
 
 }  // namespace mpt::frameworks

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/registry.h"
 
-#include <fmt/ranges.h>
-
 namespace mpt::frameworks {
 namespace {
 
@@ -97,7 +95,7 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
   }
   if (from.empty()) return *any;
   refuse_input("--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
-               fmt::format("one of {}", fmt::join(names, ", ")));
+               one_of(names));
 }
 
 }  // namespace mpt::frameworks

@@ -33,40 +33,6 @@ Json picked(const Json& list, const Json& other, bool both) {
   return result;
 }
 
-}  // namespace
-
-bool is_true(const Json& value) {
-  if (value.is_number()) return value.get<double>() != 0.0;
-  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
-  return value.is_boolean() ? value.get<bool>() : !value.empty();
-}
-
-std::optional<Json> computed(const Json& a, const std::string& sign, const Json& b) {
-  if (sign == "==") return is_equal(a, b);
-  if (sign == "!=") return !is_equal(a, b);
-  if (sign == "in") return holds(b, a);
-  if (a.is_array() && b.is_array() && sign == "+") {
-    Json all = a;
-    all.insert(all.end(), b.begin(), b.end());
-    return all;
-  }
-  if (a.is_array() && b.is_array()) return picked(a, b, sign == "&");
-  if (!is_number(a) || !is_number(b)) return std::nullopt;
-  const double x = real_of(a), y = real_of(b);
-  if (sign.front() == '<') return sign == "<" ? x < y : x <= y;
-  if (sign.front() == '>') return sign == ">" ? x > y : x >= y;
-  if (y == 0.0 && (sign.front() == '/' || sign == "%")) return std::nullopt;
-  const double value = sign == "+"    ? x + y
-                       : sign == "-"  ? x - y
-                       : sign == "*"  ? x * y
-                       : sign == "/"  ? x / y
-                       : sign == "//" ? std::floor(x / y)
-                                      : x - y * std::floor(x / y);
-  return std::abs(value) < kMostExact ? Known(value) : std::nullopt;
-}
-
-namespace {
-
 // A value, if known, and the text of its condition.
 struct Operand {
   Known value;
@@ -122,10 +88,9 @@ class Condition {
                                               "lower", "is_list", "is_str", "is_int"};
     if (word == "and" || word == "or" || word == "[]" || kSigns.contains(word)) {
       const Operand right = pop(), left = pop();
-      const bool known = left.value && right.value;
       const Known value = word == "[]"                    ? item_of(left.value, right.value)
                           : word == "and" || word == "or" ? either(left.value, right.value, word == "or")
-                          : known                         ? computed(*left.value, word, *right.value)
+                          : left.value && right.value     ? computed(*left.value, word, *right.value)
                                                           : std::nullopt;
       stack_.push_back({value, fmt::format("({} {} {})", left.text, word, right.text)});
     } else if (kCalls.contains(word)) {
@@ -162,8 +127,7 @@ class Condition {
     if (word == "None") return nullptr;
     if (word.front() == '\'' || word.front() == '"') return word.substr(1, word.size() - 2);
     if (const auto number = number_of<double>(word)) return *number;
-    const auto found = values_.find(word);
-    return found == values_.end() ? std::nullopt : Known(found->second);
+    return copy_of(values_, word);
   }
 
   const SettingValues& values_;
@@ -212,6 +176,36 @@ class RuleRun {
 };
 
 }  // namespace
+
+bool is_true(const Json& value) {
+  if (value.is_number()) return value.get<double>() != 0.0;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return value.is_boolean() ? value.get<bool>() : !value.empty();
+}
+
+std::optional<Json> computed(const Json& a, const std::string& sign, const Json& b) {
+  if (sign == "==") return is_equal(a, b);
+  if (sign == "!=") return !is_equal(a, b);
+  if (sign == "in") return holds(b, a);
+  if (a.is_array() && b.is_array() && sign == "+") {
+    Json all = a;
+    all.insert(all.end(), b.begin(), b.end());
+    return all;
+  }
+  if (a.is_array() && b.is_array()) return picked(a, b, sign == "&");
+  if (!is_number(a) || !is_number(b)) return std::nullopt;
+  const double x = real_of(a), y = real_of(b);
+  if (sign.front() == '<') return sign == "<" ? x < y : x <= y;
+  if (sign.front() == '>') return sign == ">" ? x > y : x >= y;
+  if (y == 0.0 && (sign.front() == '/' || sign == "%")) return std::nullopt;
+  const double value = sign == "+"    ? x + y
+                       : sign == "-"  ? x - y
+                       : sign == "*"  ? x * y
+                       : sign == "/"  ? x / y
+                       : sign == "//" ? std::floor(x / y)
+                                      : x - y * std::floor(x / y);
+  return std::abs(value) < kMostExact ? Known(value) : std::nullopt;
+}
 
 std::optional<Json> condition_value(const std::string& text, const SettingValues& values) {
   return Condition(values).of(text).value;

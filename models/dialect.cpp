@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/dialect.h"
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 
 #include "base/json.h"
@@ -196,8 +194,7 @@ class Reader {
 
   Json read_name(const DialectRow& row) const {
     const std::string name = word(row);
-    Json otherwise = resolved(row, row.otherwise, values_);
-    if (!words_.has(name)) return otherwise;
+    if (!words_.has(name)) return resolved(row, row.otherwise, values_);
     const std::string text = words_.text(name, "");
     std::set<std::string> allowed;
     for (const auto& [ours, theirs] : row.names) {
@@ -208,7 +205,7 @@ class Reader {
       return *value_of(*row.value, found->second);
     if (const auto own = value_of(*row.value, text); own && row.names.empty()) return *own;
     if (allowed.empty()) allowed.insert(form_of(*row.value)->known.begin(), form_of(*row.value)->known.end());
-    words_.refuse(name, fmt::format("one of {}", fmt::join(allowed, ", ")));
+    words_.refuse(name, one_of({allowed.begin(), allowed.end()}));
   }
 
   Json read_list(const DialectRow& row) const {
@@ -217,7 +214,7 @@ class Reader {
     Json list = Json::parse(words_.text(name, ""), nullptr, false);
     const auto is_known = [&](const Json& entry) { return entry.is_string() && can_have(row, entry); };
     if (!list.is_array() || !all_of(list, is_known))
-      words_.refuse(name, fmt::format("a list of {}", fmt::join(row.values, ", ")));
+      words_.refuse(name, fmt::format("a list of {}", joined(row.values, ", ")));
     return list;
   }
 
@@ -258,7 +255,7 @@ class Reader {
     for (const Choice& choice : row.choices)
       for (const ChoiceWord& w : choice.words)
         if (w.word == row.word) allowed.insert(w.is);
-    words_.refuse(row.word, fmt::format("one of {}", fmt::join(allowed, ", ")));
+    words_.refuse(row.word, one_of({allowed.begin(), allowed.end()}));
   }
 
   const Dialect& dialect_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family.h"
 
-#include <fmt/ranges.h>
-
 #include <set>
 
 #include "base/json.h"
@@ -66,7 +64,7 @@ class EntryCheck {
     if (contains(known, text)) return;
     const std::string meant = nearest_name(text, known);
     if (known.empty()) return add(place, "a text", "a number under \"numbers\"");
-    add(place, detail::describe_json(text), fmt::format("{}{}", expected, fmt::join(known, ", ")),
+    add(place, detail::describe_json(text), fmt::format("{}{}", expected, joined(known, ", ")),
         meant.empty() ? "" : "did you mean \"" + meant + "\"?");
   }
 

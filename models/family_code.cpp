@@ -165,8 +165,7 @@ void read_granite_hybrid(FamilyReader& r, ModelDraft& d) {
 
 void write_granite_hybrid(FamilyWriter& w, ModelDraft& d) {
   write_mamba(w, d);
-  const bool rotary = d.model.position == PositionKind::rotary;
-  w.put("position_embedding_type", rotary ? "rope" : "nope");
+  w.put("position_embedding_type", d.model.position == PositionKind::rotary ? "rope" : "nope");
   if (d.moe || !d.mlp) return;
   w.put("num_local_experts", 0);
   w.put(Value::shared_ffn, d.mlp->ffn_hidden);

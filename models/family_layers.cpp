@@ -71,32 +71,6 @@ bool one_is_true(Config& config, const Names& keys) {
   return entry && entry->object.flag_or(entry->key.c_str(), false);
 }
 
-}  // namespace
-
-Names read_mixers(FamilyReader& reader, int64_t layers) {
-  const LayerRule& rule = reader.family().mixers;
-  Config& c = reader.config();
-  const std::string others = rule.others.empty() ? "full" : rule.others;
-  if (!rule.condition.empty() && !one_is_true(c, rule.condition)) return Names(size_t(layers), "full");
-  if (auto names = listed(c, rule, layers)) return *names;
-  Names names(size_t(layers), others);
-  auto chosen = numbered(c, rule.indices, {}, 0);
-  if (!chosen) chosen = numbered(c, rule.indices_from_one, {}, 1);
-  if (chosen) {
-    for (const int64_t l : *chosen)
-      if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
-  } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
-    for (int64_t l = 0; l < layers; ++l) {
-      const int64_t place = rule.from_top ? layers - l - 1 : l + 1;
-      if (place % period == 0) names[size_t(l)] = rule.at_period;
-    }
-  } else if (!rule.from.empty()) {
-    for (int64_t l = number_in(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
-      names[size_t(l)] = "window";
-  }
-  return names;
-}
-
 // Layers with experts: between a first and a last one, at intervals.
 struct ExpertLayers {
   int64_t from = 0, until = 0, interval = 1, modulo = 1, every = 1;
@@ -106,24 +80,6 @@ struct ExpertLayers {
            (l + 1) % every == 0;
   }
 };
-
-Names read_mlps(FamilyReader& reader, int64_t layers) {
-  const LayerRule& rule = reader.family().experts;
-  Config& c = reader.config();
-  if (auto names = listed(c, rule, layers)) return *names;
-  Names names(size_t(layers), "dense");
-  const auto chosen = numbered(c, rule.indices, rule.numbers_in_text, 0);
-  const auto except = numbered(c, rule.except, {}, 0).value_or(std::set<int64_t>{});
-  const auto period = [&](const Names& keys) { return std::max<int64_t>(1, number_in(c, keys, 1)); };
-  const ExpertLayers by_rule{number_in(c, rule.from, reader.count_of(Value::leading_dense)),
-                             number_in(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
-                             period(rule.every)};
-  for (int64_t l = 0; l < layers; ++l)
-    if (chosen ? chosen->contains(l) : by_rule.has(l) && !except.contains(l)) names[size_t(l)] = "experts";
-  return names;
-}
-
-namespace {
 
 // Entries of a list that the rule reads as these words; nothing if it has no entry for one.
 std::optional<Json> entries_of(const LayerRule& rule, const Names& names) {
@@ -173,6 +129,46 @@ std::optional<ExpertLayers> intervals_of(const LayerRule& rule, const Names& mlp
 
 }  // namespace
 
+Names read_mixers(FamilyReader& reader, int64_t layers) {
+  const LayerRule& rule = reader.family().mixers;
+  Config& c = reader.config();
+  const std::string others = rule.others.empty() ? "full" : rule.others;
+  if (!rule.condition.empty() && !one_is_true(c, rule.condition)) return Names(size_t(layers), "full");
+  if (auto names = listed(c, rule, layers)) return *names;
+  Names names(size_t(layers), others);
+  auto chosen = numbered(c, rule.indices, {}, 0);
+  if (!chosen) chosen = numbered(c, rule.indices_from_one, {}, 1);
+  if (chosen) {
+    for (const int64_t l : *chosen)
+      if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
+  } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
+    for (int64_t l = 0; l < layers; ++l) {
+      const int64_t place = rule.from_top ? layers - l - 1 : l + 1;
+      if (place % period == 0) names[size_t(l)] = rule.at_period;
+    }
+  } else if (!rule.from.empty()) {
+    for (int64_t l = number_in(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
+      names[size_t(l)] = "window";
+  }
+  return names;
+}
+
+Names read_mlps(FamilyReader& reader, int64_t layers) {
+  const LayerRule& rule = reader.family().experts;
+  Config& c = reader.config();
+  if (auto names = listed(c, rule, layers)) return *names;
+  Names names(size_t(layers), "dense");
+  const auto chosen = numbered(c, rule.indices, rule.numbers_in_text, 0);
+  const auto except = numbered(c, rule.except, {}, 0).value_or(std::set<int64_t>{});
+  const auto period = [&](const Names& keys) { return std::max<int64_t>(1, number_in(c, keys, 1)); };
+  const ExpertLayers by_rule{number_in(c, rule.from, reader.count_of(Value::leading_dense)),
+                             number_in(c, rule.until, layers - 1), period(rule.interval), period(rule.modulo),
+                             period(rule.every)};
+  for (int64_t l = 0; l < layers; ++l)
+    if (chosen ? chosen->contains(l) : by_rule.has(l) && !except.contains(l)) names[size_t(l)] = "experts";
+  return names;
+}
+
 void write_mixers(FamilyWriter& w, const Names& mixers) {
   const LayerRule& rule = w.family().mixers;
   const bool windows = contains(mixers, "window");
@@ -196,9 +192,8 @@ void write_mlps(FamilyWriter& w, const Names& mlps) {
   const Json experts = places_of(mlps, "experts", 0);
   if (!rule.indices.empty()) return w.put(rule.indices.front(), experts);
   if (!rule.numbers_in_text.empty()) {
-    std::string text;
-    for (const Json& layer : experts) text += (text.empty() ? "" : ",") + layer.dump();
-    return w.put(rule.numbers_in_text.front(), text);
+    const auto numbers = mapped<std::string>(experts, [](const Json& layer) { return layer.dump(); });
+    return w.put(rule.numbers_in_text.front(), joined(numbers, ","));
   }
   const auto put_first = [&](const Names& keys, const Json& value) {
     if (!keys.empty()) w.put(keys.front(), value);

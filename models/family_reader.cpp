@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family_files.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 
 namespace mpt::models {
@@ -75,10 +73,8 @@ double FamilyReader::real_of(Value name, double otherwise) {
 
 std::string FamilyReader::word_of(Value value) {
   std::string otherwise = copy_of(family_.words, value).value_or("");
-  const auto place = find(value);
-  if (!place) return otherwise;
-  Config object = place->object;
-  return object.text_or(place->key.c_str(), otherwise);
+  auto place = find(value);
+  return place ? place->object.text_or(place->key.c_str(), otherwise) : otherwise;
 }
 
 void FamilyReader::tell_missing_base(double base) {
@@ -167,23 +163,16 @@ std::optional<double> FamilyReader::score_scale() {
 }
 
 void FamilyReader::option(Value value, std::optional<double>& place) {
-  switch (value) {
-    case Value::embedding_scale:
-      place = factor(Value::embedding_factor);
-      if (real_of(Value::scaled_embedding) != 0.0) place = std::sqrt(double(draft_.model.hidden));
-      return;
-    case Value::residual_scale:
-      place = factor(Value::residual_factor);
-      return;
-    case Value::logit_scale:
-      place = factor(Value::logit_factor);
-      if (const auto divisor = factor(Value::logit_divisor)) place = 1.0 / *divisor;
-      return;
-    case Value::score_scale:
-      place = score_scale();
-      return;
-    default:
-      place = cap(value);
+  if (value == Value::embedding_scale) {
+    place = factor(Value::embedding_factor);
+    if (real_of(Value::scaled_embedding) != 0.0) place = std::sqrt(double(draft_.model.hidden));
+  } else if (value == Value::residual_scale) {
+    place = factor(Value::residual_factor);
+  } else if (value == Value::logit_scale) {
+    place = factor(Value::logit_factor);
+    if (const auto divisor = factor(Value::logit_divisor)) place = 1.0 / *divisor;
+  } else {
+    place = value == Value::score_scale ? score_scale() : cap(value);
   }
 }
 
@@ -205,7 +194,7 @@ void FamilyReader::word(Value value, std::string& place, const std::vector<std::
     const auto at = find(value);
     return config_.refuse(
         at ? at->key.c_str() : enum_name(value).c_str(),
-        fmt::format("\"{}\", which is none of {}", name.substr(0, 40), fmt::join(known, ", ")));
+        fmt::format("\"{}\", which is none of {}", name.substr(0, 40), joined(known, ", ")));
   }
   place = name;
 }

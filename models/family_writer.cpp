@@ -79,20 +79,19 @@ void FamilyWriter::flag(Value value, bool& place, bool) { put(value, place); }
 
 void FamilyWriter::option(Value value, std::optional<double>& place) {
   const auto head = double(draft_.full.head_dim);
-  switch (value) {
-    case Value::embedding_scale:
-      return put(Value::embedding_factor, place.value_or(1.0));
-    case Value::residual_scale:
-      return put(Value::residual_factor, place.value_or(1.0));
-    case Value::logit_scale:
-      put(Value::logit_factor, place.value_or(1.0));
-      return put(Value::logit_divisor, 1.0 / place.value_or(1.0));
-    case Value::score_scale:
-      // Classes accept only whole numbers.
-      put(Value::scores_scaled_as, place ? std::llround(1.0 / (*place * *place)) : draft_.full.head_dim);
-      return put(Value::score_factor, place.value_or(1.0 / std::sqrt(head)));
-    default:
-      put(value, place ? Json(*place) : Json(nullptr));
+  if (value == Value::embedding_scale) {
+    put(Value::embedding_factor, place.value_or(1.0));
+  } else if (value == Value::residual_scale) {
+    put(Value::residual_factor, place.value_or(1.0));
+  } else if (value == Value::logit_scale) {
+    put(Value::logit_factor, place.value_or(1.0));
+    put(Value::logit_divisor, 1.0 / place.value_or(1.0));
+  } else if (value == Value::score_scale) {
+    // Classes accept only whole numbers.
+    put(Value::scores_scaled_as, place ? std::llround(1.0 / (*place * *place)) : draft_.full.head_dim);
+    put(Value::score_factor, place.value_or(1.0 / std::sqrt(head)));
+  } else {
+    put(value, place ? Json(*place) : Json(nullptr));
   }
 }
 

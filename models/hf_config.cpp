@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/hf_config.h"
 
-#include <fmt/ranges.h>
-
 #include <initializer_list>
 #include <set>
 
@@ -16,8 +14,7 @@ namespace {
 
 // The name that people know: the last part of _name_or_path, or the folder, or the type.
 std::string model_name(const Json& config, const std::string& file, const std::string& type) {
-  const auto found = config.find("_name_or_path");
-  std::string name = found != config.end() && found->is_string() ? found->get<std::string>() : "";
+  std::string name = text_at(config, "_name_or_path");
   if (name.empty()) name = std::filesystem::path(file).stem().string();
   if (name == "config") name = std::filesystem::path(file).parent_path().filename().string();
   name = name.substr(name.rfind('/') + 1).substr(0, 80);
@@ -46,7 +43,7 @@ std::string meant_type(const std::string& type) {
   refuse_input(
       where,
       type.empty() ? "missing" : fmt::format("unknown type \"{}\"{}", type.substr(0, 80), meant_type(type)),
-      fmt::format("one of {}", fmt::join(types, ", ")),
+      one_of(types),
       "read it as one of these with mpt-plan model FILE --as TYPE, or describe the model in MPT's own "
       "format (docs/file_formats.md)");
 }
@@ -132,8 +129,7 @@ int64_t size_of(const Json& tower, std::initializer_list<const char*> keys) {
 // MLPs of three matrices: classes of these types in transformers 5.24.
 bool is_gated(const Json& tower) {
   static const std::set<std::string> gated{"gemma4_vision", "pixtral", "qwen2_5_vl", "qwen2_5_vl_vision"};
-  const auto type = tower.find("model_type");
-  return type != tower.end() && type->is_string() && gated.contains(type->get<std::string>());
+  return gated.contains(text_at(tower, "model_type"));
 }
 
 Tower tower_of(const std::string& key, const Json& json) {

@@ -197,8 +197,7 @@ class LayerTensors {
   void add_fused_inputs(const LinearMixer& l, int64_t keys, int64_t values) {
     const int64_t shared = l.heads / l.key_heads, wide = shared * l.head_dim;
     const auto add = [&](const char* source, const std::vector<std::pair<int64_t, int64_t>>& parts) {
-      int64_t of_key_head = 0;
-      for (const auto& [ours, rows] : parts) of_key_head += rows;
+      const auto of_key_head = sum_of<int64_t>(parts, [](const auto& part) { return part.second; });
       for (int64_t h = 0, theirs = 0; h < l.key_heads; ++h)
         for (const auto& [ours, rows] : parts) {
           add_rows(source, "mixer.input", of_key_head * l.key_heads, m_.hidden, theirs, ours + h * rows,

@@ -305,8 +305,7 @@ LayerProgram LayerBuilder::take_layer() {
   if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes);
-  keep_both(beside);
+  keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
   return std::move(program_);
 }
 

@@ -41,13 +41,7 @@ class LayerBuilder {
  public:
   /// `kind`: the layer's kind; null for a piece that is no layer. All arguments must outlive the builder.
   LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, const LayerKind* kind)
-      : model_(model),
-        layout_(layout),
-        sequence_(sequence),
-        kind_(kind),
-        tokens_(layout.micro_batch * sequence / layout.context),
-        local_tokens_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
-        unit_(element_bytes(layout.precision)) {
+      : model_(model), layout_(layout), sequence_(sequence), kind_(kind) {
     program_.operators.reserve(kUsualOperators);
   }
 
@@ -260,8 +254,7 @@ class LayerBuilder {
   /// torchao keeps the latter, too (prototype/moe_training/nvfp4_training/nvfp4_linear.py of 0.18.0).
   int64_t product_input_bytes(const Operator& op, int64_t elements) const {
     if (op.shape.precision == Precision::nvfp4) return elements / 16 * 9;
-    const bool narrow = is_narrow(op.shape.precision) && execution().kept.keeps_fp8_inputs;
-    return narrow ? elements : elements * unit_;
+    return is_narrow(op.shape.precision) && execution().kept.keeps_fp8_inputs ? elements : elements * unit_;
   }
   /// Whether backward recomputes a product's input from the kept input of a norm or an activation before it.
   /// The modules named here get their input from other products or the attention core.
@@ -297,7 +290,9 @@ class LayerBuilder {
   const Layout& layout_;
   const int64_t sequence_;
   const LayerKind* const kind_;
-  const int64_t tokens_, local_tokens_, unit_;
+  const int64_t tokens_ = layout_.micro_batch * sequence_ / layout_.context;
+  const int64_t local_tokens_ = layout_.sequence_parallel ? tokens_ / layout_.tensor : tokens_;
+  const int64_t unit_ = element_bytes(layout_.precision);
   int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;

@@ -78,8 +78,7 @@ void add_index(LayerBuilder& b) {
   const AttentionIndex& i = *a.index;
   if (i.shared) return;
   const int64_t hidden = b.model().hidden;
-  const bool compressed = a.latent && a.latent->query_rank > 0;
-  const int64_t query_input = compressed ? a.latent->query_rank : hidden;
+  const int64_t query_input = a.latent && a.latent->query_rank > 0 ? a.latent->query_rank : hidden;
   // Plain sums over heads choose blocks; weighted sums choose keys.
   const int64_t weights = i.block == 1 ? hidden * i.heads : 0;
   const int64_t products = query_input * i.heads * i.head_dim + hidden * i.head_dim + weights;
@@ -148,9 +147,8 @@ void add_latent(LayerBuilder& b) {
     b.linear({"attention.query", M::query, heads * key_dim, m.hidden}).saves(m.hidden);
   }
   if (gate > 0) b.linear({"attention.gate", M::mixer, gate, m.hidden});
-  const int64_t compressed = l.key_value_rank + l.rope_head_dim;
-  b.linear({"attention.key_value_down", M::key_value_down, compressed, m.hidden, a.qkv_bias,
-            Parallel::replicated});
+  b.linear({"attention.key_value_down", M::key_value_down, l.key_value_rank + l.rope_head_dim, m.hidden,
+            a.qkv_bias, Parallel::replicated});
   if (b.execution().traffic.exchanges_shared_heads) b.share_over_tensor(l.rope_head_dim);
   b.norm("attention.key_value_norm", M::latent_norm, l.key_value_rank);
   const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
@@ -285,8 +283,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   add_input(b, projected);
   add_convolution(b, channels, l.convolution, false, true);
   b.saves_all_tokens(projected);
-  const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
-  const int64_t weight_bytes = b.rounded_states(weights);
+  const int64_t weight_bytes = b.rounded_states(channels * l.convolution + 2 * w.heads + l.head_dim);
   b.last().forward_workspace_bytes += b.bytes(channels);
   b.last().backward_workspace_bytes += b.bytes(projected) + weight_bytes;
   b.last().gradient_kept_bytes += b.bytes(projected) + weight_bytes;

@@ -15,25 +15,17 @@ double causal_pairs(const OperatorShape& s) {
 }
 
 double elements_in(const OperatorShape& s) {
-  switch (s.kind) {
-    case OperatorKind::activation:
-      return double(s.rows) * double(s.columns) * (s.gated ? 2 : 1);
-    case OperatorKind::residual_add:
-      return 2.0 * double(s.rows) * double(s.columns);
-    case OperatorKind::attention:
-      return double(s.batch * s.sequence) / double(s.context) *
-             double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim));
-    case OperatorKind::linear:
-      return double(s.rows) * double(s.inner) + double(s.columns) * double(s.inner);
-    case OperatorKind::expert_linear:
-      return double(s.rows) * double(s.inner) + double(s.batch) * double(s.columns) * double(s.inner);
-    case OperatorKind::index:
-      return double(s.rows) * double(s.head_dim) * double(s.heads + 1) + double(s.inner);
-    case OperatorKind::recurrence:
-      return double(s.rows) * double(s.copy_width);
-    default:
-      return double(s.rows) * double(s.columns);
-  }
+  using K = OperatorKind;
+  if (s.kind == K::activation) return double(s.rows) * double(s.columns) * (s.gated ? 2 : 1);
+  if (s.kind == K::residual_add) return 2.0 * double(s.rows) * double(s.columns);
+  if (s.kind == K::attention)
+    return double(s.batch * s.sequence) / double(s.context) *
+           double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim));
+  if (s.kind == K::linear) return double(s.rows) * double(s.inner) + double(s.columns) * double(s.inner);
+  if (s.kind == K::expert_linear)
+    return double(s.rows) * double(s.inner) + double(s.batch) * double(s.columns) * double(s.inner);
+  if (s.kind == K::index) return double(s.rows) * double(s.head_dim) * double(s.heads + 1) + double(s.inner);
+  return double(s.rows) * double(s.kind == K::recurrence ? s.copy_width : s.columns);
 }
 
 double elements_out(const OperatorShape& s) {
@@ -59,20 +51,13 @@ AttentionNeeds attention_needs(const OperatorShape& s) {
 }
 
 double forward_flop(const OperatorShape& s) {
-  switch (s.kind) {
-    case OperatorKind::linear:
-    case OperatorKind::expert_linear:
-      return 2.0 * double(s.rows) * double(s.columns) * double(s.inner);
-    case OperatorKind::attention:
-      return 2.0 * causal_pairs(s) * double(s.heads) * double(s.head_dim + s.value_head_dim);
-    case OperatorKind::index:
-      return 2.0 *
-             (double(s.rows) * double(s.inner) + causal_pairs(s) * double(s.heads) * double(s.head_dim));
-    case OperatorKind::recurrence:
-      return double(s.rows) * double(s.inner);
-    default:
-      return 0.0;  // bandwidth-bound: priced by bytes, and by convention not counted as model FLOP
-  }
+  if (is_product(s)) return 2.0 * double(s.rows) * double(s.columns) * double(s.inner);
+  if (s.kind == OperatorKind::attention)
+    return 2.0 * causal_pairs(s) * double(s.heads) * double(s.head_dim + s.value_head_dim);
+  if (s.kind == OperatorKind::index)
+    return 2.0 * (double(s.rows) * double(s.inner) + causal_pairs(s) * double(s.heads) * double(s.head_dim));
+  // The rest is bandwidth-bound: priced by bytes, and by convention not counted as model FLOP.
+  return s.kind == OperatorKind::recurrence ? double(s.rows) * double(s.inner) : 0.0;
 }
 
 double input_gradient_flop(const OperatorShape& s) {

@@ -44,8 +44,8 @@ std::string verdict_text(const Plan& plan, const RunResult& result) {
   if (slowdown_of(plan, result) >= 1.0)
     return fmt::format("Measured is {:.1f} times as long as predicted: {} per step, predicted {}.",
                        measured / predicted, format_seconds(measured), format_seconds(predicted));
-  const std::string difference = difference_of(predicted, measured, "slower", "faster");
-  return fmt::format("Measured is {}{}: {} per step, predicted {}.", difference,
+  return fmt::format("Measured is {}{}: {} per step, predicted {}.",
+                     difference_of(predicted, measured, "slower", "faster"),
                      std::abs(slowdown_of(plan, result)) < kEqual ? "" : " than predicted",
                      format_seconds(measured), format_seconds(predicted));
 }

@@ -27,10 +27,10 @@ namespace {
 
 void print_summary(const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
-  int64_t bytes = 0, weights = 0;
-  for (const CheckpointFile& file : info.files) bytes += file.bytes;
+  const auto bytes = sum_of<int64_t>(info.files, &CheckpointFile::bytes);
   const auto tensors = checkpoint.tensors();
-  for (const auto& [name, t] : tensors) weights += t.rows * t.columns;
+  const auto weights =
+      sum_of<int64_t>(tensors, [](const auto& t) { return t.second.rows * t.second.columns; });
   fmt::print(
       "{}\n  model    {}, {} weights in {} tensors\n  step     {} ({} skipped), {} sequences seen, loss "
       "{:.4f}\n",

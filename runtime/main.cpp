@@ -161,10 +161,10 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
     warn(fmt::format("mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order",
                      o.train.seed, opened.checkpoint->info().seed));
   if (o.quiet) return;
-  const std::string place = o.device == "cuda" ? "GPU" : "CPU";
   fmt::print("{} on {} {} ranks: {}; predicted {} per step\n",
-             Palette::of(stdout).heading("Training " + plan.model.name), plan.layout.ranks(), place,
-             layout_name(plan.layout), format_seconds(plan.prediction.step_time_s));
+             Palette::of(stdout).heading("Training " + plan.model.name), plan.layout.ranks(),
+             o.device == "cuda" ? "GPU" : "CPU", layout_name(plan.layout),
+             format_seconds(plan.prediction.step_time_s));
   const int64_t windows = opened.data->windows(), batch = plan.workload.global_batch;
   fmt::print("{} tokens of data, {} sequences of {}: each is seen once in {} steps\n",
              format_count(opened.data->tokens()), format_count(windows), plan.workload.sequence,

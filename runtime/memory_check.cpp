@@ -22,8 +22,7 @@ RankRange ranks_of_host(const Plan& plan, const std::optional<Launch>& launch) {
   if (!launch) return {0, plan.layout.ranks()};
   const int64_t each = plan.layout.ranks() / launch->processes;
   const int64_t first = std::max(0, launch->process - launch->process_of_host);
-  const int64_t last = std::min<int64_t>(first + launch->processes_of_host, launch->processes);
-  return {first * each, last * each};
+  return {first * each, std::min<int64_t>(first + launch->processes_of_host, launch->processes) * each};
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ void set_recompute_fields(const Layout& l, Assignments& a) {
   const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };
   const auto modules = recompute.modules.empty() ? std::vector<std::string>{"core_attn"} : recompute.modules;
   a.set("model.recompute_granularity", or_none(recompute.granularity));
-  a.set("model.recompute_modules", fmt::format("[\"{}\"]", fmt::join(modules, "\", \"")));
+  a.set("model.recompute_modules", fmt::format("[\"{}\"]", joined(modules, "\", \"")));
   a.set("model.recompute_method", or_none(recompute.method));
   a.set("model.recompute_num_layers", recompute.layers > 0 ? std::to_string(recompute.layers) : "None");
 }
@@ -178,7 +178,7 @@ std::string adapter_patterns(const Training& t) {
   std::vector<std::string> names;
   for (const auto& [target, module] : kPatterns)
     if (t.adapts(*enum_value<AdapterTarget>(target))) names.push_back(quoted(module));
-  return fmt::format("[{}]", fmt::join(names, ", "));
+  return fmt::format("[{}]", joined(names, ", "));
 }
 
 constexpr const char* kPretrained =
@@ -198,7 +198,7 @@ void set_ways_to_train(const Training& t, Assignments& a) {
   a.set("model.fine_grained_activation_offloading", true);
   const auto names =
       mapped<std::string>(t.offloaded, [](OffloadModule module) { return quoted(enum_name(module)); });
-  a.set("model.offload_modules", fmt::format("[{}]", fmt::join(names, ", ")));
+  a.set("model.offload_modules", fmt::format("[{}]", joined(names, ", ")));
 }
 
 // Numbers of a list are a tuple.

@@ -5,8 +5,6 @@
 // "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags under other
 // names.
 
-#include <fmt/ranges.h>
-
 #include <array>
 #include <cctype>
 
@@ -84,12 +82,6 @@ std::string stages_text(const Json& stages) {
       text += layer == "decoder" ? 't' : layer == "embedding" ? 'E' : layer == "mtp" ? 'm' : 'L';
   }
   return text;
-}
-
-// Empty if there is no such text.
-std::string text_at(const Json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // The call that begins a chain of methods.
@@ -197,9 +189,9 @@ class BridgeFields {
     for (const auto& [part, field] : kOthers) {
       const auto found = fields.find(part);
       if (found != fields.end() && found->is_object() && found->contains(field))
-        throw NotJudged(Problem{
-            place, fmt::format("{}.{}: an encoder of images or sound beside the decoder", part, field),
-            "a decoder alone", "plan its decoder with --model"});
+        throw NotJudged(place,
+                        fmt::format("{}.{}: an encoder of images or sound beside the decoder", part, field),
+                        "a decoder alone", "plan its decoder with --model");
     }
   }
 
@@ -296,12 +288,12 @@ class BridgeFields {
     const bool length = flags_.has("seq-length");
     if (length && (flags_.has("micro-batch-size") || flags_.has("global-batch-size"))) return;
     throw NotJudged(
-        Problem{flags_.file(),
-                fmt::format("a recipe of {} is called, and not beside the file: its {} is not known",
-                            model_->name, length ? "batch" : "length"),
-                "a file that sets both",
-                "set seq_length, micro_batch_size and global_batch_size in a copy, or read what it builds: "
-                "python -m mpt.capture"});
+        flags_.file(),
+        fmt::format("a recipe of {} is called, and not beside the file: its {} is not known", model_->name,
+                    length ? "batch" : "length"),
+        "a file that sets both",
+        "set seq_length, micro_batch_size and global_batch_size in a copy, or read what it builds: "
+        "python -m mpt.capture");
   }
 
   // `text`: the value as Python.
@@ -339,9 +331,8 @@ class BridgeFields {
     if (found != presets.end()) {
       precision_ = *found;
     } else if (value.is_string()) {
-      throw FrameworkRefusal(Problem{flags_.file() + " at mixed_precision",
-                                     fmt::format("\"{}\"", cut_text(name, 60)),
-                                     "a recipe of " + asked_.registries.front().package, ""});
+      throw FrameworkRefusal(flags_.file() + " at mixed_precision", fmt::format("\"{}\"", cut_text(name, 60)),
+                             "a recipe of " + asked_.registries.front().package);
     } else {
       precision_ = presets.at("bf16_mixed");
       given_["mixed_precision"] = std::nullopt;
@@ -376,9 +367,8 @@ class BridgeFields {
     const auto near = find_if(known, [&](const std::string& name) { return is_slip(field, name); });
     if (near == known.end()) return;
     throw FrameworkRefusal(
-        Problem{fmt::format("{} at {}", flags_.file(), path),
-                fmt::format("no field of {}; did you mean \"{}\"?", asked_.registries.front().package, *near),
-                "", ""});
+        fmt::format("{} at {}", flags_.file(), path),
+        fmt::format("no field of {}; did you mean \"{}\"?", asked_.registries.front().package, *near), "");
   }
 
   void set(const std::string& field, const std::string& text, const Json& value) {
@@ -465,9 +455,7 @@ Imported BridgeFields::imported() const {
 }  // namespace
 
 std::vector<std::string> megatron_bridge_recipes(const std::filesystem::path& file) {
-  std::vector<std::string> names;
-  for (const PythonFunction& function : read_python(file).functions)
-    if (is_bridge_recipe(function)) names.push_back(function.name);
+  auto names = mapped_if<std::string>(read_python(file).functions, is_bridge_recipe, &PythonFunction::name);
   if (names.empty()) names.emplace_back();  // the file itself
   return names;
 }
@@ -479,7 +467,7 @@ Imported import_megatron_bridge_recipe(const std::filesystem::path& file, const 
   for (const PythonFunction& function : read_python(file, name, facts).functions)
     if (is_bridge_recipe(function) && function.name == name) return BridgeFields(file, function).imported();
   refuse_input(file.string(), fmt::format("no recipe \"{}\"", cut_text(name, 60)),
-               fmt::format("one of {}", fmt::join(megatron_bridge_recipes(file), ", ")));
+               one_of(megatron_bridge_recipes(file)));
 }
 
 Imported import_megatron_bridge(const std::filesystem::path& file) {

@@ -37,7 +37,7 @@ class Arguments {
   void value(const std::string& name, const T& value) {
     lines_.push_back(fmt::format("--{} {}", name, value));
   }
-  std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
+  std::string text() const { return fmt::format("{}\n", joined(lines_, "\n")); }
 
  private:
   std::vector<std::string> lines_;
@@ -92,14 +92,13 @@ void add_training(const Training& t, Arguments& a) {
   if (t.offloaded.empty()) return;
   a.flag("fine-grained-activation-offloading");
   const auto modules = mapped<std::string>(t.offloaded, enum_name<OffloadModule>);  // Megatron's own names
-  a.value("offload-modules", fmt::format("{}", fmt::join(modules, " ")));
+  a.value("offload-modules", joined(modules, " "));
 }
 
 void add_recompute(const Layout& l, Arguments& a) {
   const MegatronRecompute recompute = megatron_recompute(l);
   if (!recompute.granularity.empty()) a.value("recompute-granularity", recompute.granularity);
-  if (!recompute.modules.empty())
-    a.value("recompute-modules", fmt::format("{}", fmt::join(recompute.modules, " ")));
+  if (!recompute.modules.empty()) a.value("recompute-modules", joined(recompute.modules, " "));
   if (!recompute.method.empty()) {
     a.value("recompute-method", recompute.method);
     a.value("recompute-num-layers", recompute.layers);
@@ -158,9 +157,9 @@ const char* connections(const Layout& l) {
 }
 
 std::string settings_text(const Training& t) {
-  std::string text;
-  for (const auto& [name, value] : megatron_settings(t)) text += fmt::format("export {}={}\n", name, value);
-  return text;
+  return sum_of<std::string>(megatron_settings(t), [](const auto& setting) {
+    return fmt::format("export {}={}\n", setting.first, setting.second);
+  });
 }
 
 std::string facts_text(const Plan& plan) {

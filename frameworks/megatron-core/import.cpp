@@ -14,12 +14,6 @@
 namespace mpt::frameworks {
 namespace {
 
-void refuse_former_flags(const MegatronFlags& f, const models::Dialect& dialect) {
-  for (const auto& [name, now] : dialect.former)
-    if (f.has(name))
-      throw FrameworkRefusal(Problem{f.at(name), "a flag that Megatron-LM no longer takes", now, ""});
-}
-
 // Megatron-LM's own reason to refuse the flags. Throws FrameworkRefusal for a flag that it does not have, and
 // for a value out of a flag's range. Unknown flags of another program are listed in `in`.
 std::optional<Problem> flags_refused(const MegatronFlags& f, const Asked& asked, Imported& in) {
@@ -36,10 +30,8 @@ std::optional<Problem> flags_refused(const MegatronFlags& f, const Asked& asked,
       in.unknown.push_back("--" + flag);
       continue;
     }
-    const auto name = asked.sets.find(flag);
-    const std::string setting = name == asked.sets.end() ? replaced(flag, '-', '_') : name->second;
     const auto value = asked.value_of(flag, known ? texts : std::vector<std::string>{}, f.at(flag));
-    given[setting] = known ? value : std::nullopt;
+    given[copy_of(asked.sets, flag).value_or(replaced(flag, '-', '_'))] = known ? value : std::nullopt;
   }
   if (const auto layout = f.has("pipeline-model-parallel-layout")
                               ? expanded_layout(f.source("pipeline-model-parallel-layout"))
@@ -92,11 +84,11 @@ std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m,
   const int64_t left = m.layers.count() + extra - first - last;
   if (others < 0 || left < 0 || (others == 0 ? left != 0 : left % others != 0))
     throw FrameworkRefusal(
-        Problem{f.at("pipeline-model-parallel-size"),
-                others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
-                           : fmt::format("{} of {} layers are left over", left, m.layers.count()),
-                "a number of layers that the pipeline ranks divide",
-                "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
+        f.at("pipeline-model-parallel-size"),
+        others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
+                   : fmt::format("{} of {} layers are left over", left, m.layers.count()),
+        "a number of layers that the pipeline ranks divide",
+        "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one");
   std::vector<int64_t> counts(size_t(ranks), others > 0 ? left / others : 0);
   if (first > 0) counts.front() = first;
   if (last > 0) counts.back() = last;
@@ -109,9 +101,9 @@ std::vector<int64_t> layers_of_stages(const MegatronFlags& f, const ModelSpec& m
   for (int64_t s = 0; s < l.stages(); ++s) {
     const int64_t held = ranks[size_t(s % l.pipeline)];
     if (held % l.chunks != 0)
-      throw FrameworkRefusal(Problem{f.at("num-virtual-stages-per-pipeline-rank"),
-                                     fmt::format("{} layers of a rank in {} virtual stages", held, l.chunks),
-                                     "as many layers in each virtual stage", "Megatron-LM refuses others"});
+      throw FrameworkRefusal(f.at("num-virtual-stages-per-pipeline-rank"),
+                             fmt::format("{} layers of a rank in {} virtual stages", held, l.chunks),
+                             "as many layers in each virtual stage", "Megatron-LM refuses others");
     stages.push_back(held / l.chunks);
   }
   stages.front() -= int64_t(f.has("account-for-embedding-in-pipeline-split"));
@@ -128,9 +120,9 @@ int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t held = (m.layers.count() + extra) / ranks;
   if (held % per_stage != 0)
-    throw FrameworkRefusal(Problem{f.at("num-layers-per-virtual-pipeline-stage"), std::to_string(per_stage),
-                                   fmt::format("a divisor of a rank's {} layers", held),
-                                   "Megatron-LM refuses others"});
+    throw FrameworkRefusal(f.at("num-layers-per-virtual-pipeline-stage"), std::to_string(per_stage),
+                           fmt::format("a divisor of a rank's {} layers", held),
+                           "Megatron-LM refuses others");
   return std::max<int64_t>(1, held / per_stage);
 }
 
@@ -156,9 +148,9 @@ void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
     l.layers_per_stage = layers_of_stages(f, m, l);
   }
   if (l.chunks > 1 && l.pipeline == 1)
-    throw FrameworkRefusal(Problem{f.at("pipeline-model-parallel-size"),
-                                   fmt::format("{} virtual stages on one pipeline rank", l.chunks),
-                                   "at least two pipeline ranks", "Megatron-LM refuses others"});
+    throw FrameworkRefusal(f.at("pipeline-model-parallel-size"),
+                           fmt::format("{} virtual stages on one pipeline rank", l.chunks),
+                           "at least two pipeline ranks", "Megatron-LM refuses others");
   l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
   l.overlap_transfer = !f.has("no-overlap-p2p-communication");
 }
@@ -338,7 +330,8 @@ void read_flags(const MegatronFlags& f, const std::string& framework, std::optio
 
 Imported megatron_import(const MegatronFlags& f, const std::string& framework,
                          std::optional<ModelSpec> model) {
-  refuse_former_flags(f, dialect_of(framework));
+  for (const auto& [name, now] : dialect_of(framework).former)
+    if (f.has(name)) throw FrameworkRefusal(f.at(name), "a flag that Megatron-LM no longer takes", now);
   Imported in;
   in.ranks = f.ranks();
   in.nodes = f.nodes();

@@ -70,7 +70,7 @@ ModelSpec megatron_model(const MegatronFlags& f, const std::string& framework,
   const models::Dialect& dialect = dialect_of(framework);
   // Models that ModelSpec cannot describe, and trainings with other work in them.
   for (const std::string& name : dialect.refused)
-    if (f.has(name)) throw NotJudged(Problem{f.at(name), f.source(name), "one decoder's training", ""});
+    if (f.has(name)) throw NotJudged(f.at(name), f.source(name), "one decoder's training");
   ModelSpec m = models::model_of(models::read(dialect, f));
   m.name = "imported";
   set_vocabulary(f, m, notes);

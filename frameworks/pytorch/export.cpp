@@ -89,7 +89,7 @@ std::string mesh_constants(const Layout& l) {
 // A line of actions for each pipeline rank, in PyTorch's notation.
 std::string rows_constant(const Plan& plan) {
   return fmt::format("ROWS = [\n    \"{}\",\n]  # of each pipeline rank\n",
-                     fmt::join(schedule_lines(plan, ' '), "\",\n    \""));
+                     joined(schedule_lines(plan, ' '), "\",\n    \""));
 }
 
 std::string plan_constants(const Plan& plan, const std::string& refused) {

@@ -2,11 +2,9 @@
 
 // Reads the constants of an exported mpt_train.py back.
 
-#include <fmt/ranges.h>
-
+#include "frameworks/import.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "frameworks/import.h"
 #include "frameworks/readers/python_file.h"
 #include "frameworks/readers/settings.h"
 #include "frameworks/registry.h"
@@ -31,8 +29,7 @@ template <class E>
 E choice(const Settings& settings, const std::string& key, E otherwise) {
   const std::string text = settings.text(key, enum_name(otherwise));
   if (const auto value = enum_value<E>(text)) return *value;
-  refuse_input(settings.at(key), fmt::format("\"{}\"", cut_text(text, 40)),
-               fmt::format("one of {}", fmt::join(enum_names<E>(), ", ")));
+  refuse_input(settings.at(key), fmt::format("\"{}\"", cut_text(text, 40)), one_of(enum_names<E>()));
 }
 
 // The file has the whole model except its name.

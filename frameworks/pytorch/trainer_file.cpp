@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/pytorch/trainer_file.h"
 
-#include <fmt/ranges.h>
-
 #include <set>
 
 #include "base/error.h"
@@ -65,7 +63,7 @@ class TrainerImports {
       std::vector<std::string> used;
       std::copy_if(names.begin(), names.end(), std::back_inserter(used),
                    [&](const std::string& name) { return has_word(body, name.substr(name.rfind(' ') + 1)); });
-      if (!used.empty()) torch += fmt::format("{} import {}\n", module, fmt::join(used, ", "));
+      if (!used.empty()) torch += fmt::format("{} import {}\n", module, joined(used, ", "));
     }
     return standard + "\n" + torch;
   }

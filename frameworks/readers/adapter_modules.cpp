@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/readers/adapter_modules.h"
 
-#include <fmt/ranges.h>
-
 #include "frameworks/export.h"
 
 namespace mpt::frameworks {
@@ -233,7 +231,7 @@ void set_adapter_targets(const AdapterMatch& match, const std::vector<std::strin
   if (match.targets.empty())
     refuse_input(place,
                  fmt::format("adapters on {}, which no linear layer of this decoder is",
-                             cut_text(fmt::format("{}", fmt::join(patterns, ", ")), 60)),
+                             cut_text(joined(patterns, ", "), 60)),
                  "names or patterns of layers, where * stands for anything",
                  "correct the patterns, or remove the adapters in a copy of the file to price full training");
   in.layout.training.adapter_targets = match.targets;

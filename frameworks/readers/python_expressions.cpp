@@ -424,12 +424,9 @@ Json first_argument(const Json& call) {
 std::string python_text(const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_null()) return "None";
-  std::string items;
-  if (value.is_array()) {
-    for (const Json& item : value) items += (items.empty() ? "" : ", ") + python_text(item);
-    return "[" + items + "]";
-  }
+  if (value.is_array()) return "[" + joined(mapped<std::string>(value, python_text), ", ") + "]";
   if (!value.is_object()) return json_text(value);
+  std::string items;
   for (const auto& [key, item] : value.items())
     items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", json_text(key), python_text(item));
   return "{" + items + "}";

@@ -124,8 +124,7 @@ class ShellReader {
     if ((first == "source" || first == ".") && command.size() > 1) {
       source(command[1]);
     } else if (first == "for" && command.size() > 3 && command[2].text == "in") {
-      ShellVariable& variable = state_.variables[command[1].text];
-      variable = {{command[3]}, command.size() > 4, false};
+      state_.variables[command[1].text] = {{command[3]}, command.size() > 4, false};
     } else {
       state_.commands.push_back(std::move(command));
     }
@@ -385,8 +384,7 @@ class ShellReader {
     size_t end = 0;
     while (end < source.size() && is_name_part(source[end])) ++end;
     const std::string name = source.substr(0, end), rest = source.substr(end);
-    const auto found = state_.variables.find(name);
-    const bool has = found != state_.variables.end();
+    const bool has = state_.variables.contains(name);
     if (name.empty()) return unknown("${" + source + "}");
     if (rest.empty() || rest == "[@]" || rest == "[*]")
       return has ? value_of(name) : unknown("${" + source + "}");

@@ -35,9 +35,7 @@ std::string inline_text(const Json& value) {
     return needs_quotes(text) ? Json(text).dump() : text;
   }
   if (!value.is_array()) return value.is_object() && value.empty() ? "{}" : value.dump();
-  std::string items;
-  for (const Json& item : value) items += (items.empty() ? "" : ", ") + inline_text(item);
-  return "[" + items + "]";
+  return "[" + joined(mapped<std::string>(value, inline_text), ", ") + "]";
 }
 
 void append(const Json& map, int indent, std::string& text) {

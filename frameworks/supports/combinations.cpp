@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/supports/combinations.h"
 
-#include <fmt/ranges.h>
-
 namespace mpt::frameworks {
 namespace {
 
@@ -116,7 +114,7 @@ std::string unjudged(const std::vector<JudgedSet>& sets, Traits traits) {
     else
       left &= ~bit(trait);
   }
-  return fmt::format("{}", fmt::join(words, ", "));
+  return joined(words, ", ");
 }
 
 }  // namespace mpt::frameworks

@@ -145,7 +145,7 @@ const char* words(MicroBatchRule rule) {
 
 std::string schedule_names_of(const Abilities& a) {
   const auto names = mapped<std::string>(a.schedules, &ScheduleAbility::schedule);
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "none" : joined(names, ", ");
 }
 
 // Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
@@ -281,6 +281,17 @@ std::vector<TrainingRow> training_rows(const Training& t) {
           {t.deterministic, F::deterministic, "--deterministic"}};
 }
 
+// Null: it has none of that name.
+const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
+  const auto found = find_if(a.schedules, [&](const ScheduleAbility& s) { return s.schedule == name; });
+  return found == a.schedules.end() ? nullptr : &*found;
+}
+
+Traits traits_of_all(const Layout& l) {
+  const bool splits = l.pipeline > 1 && find_schedule(l.schedule, "schedule").splits_backward;
+  return traits_of(l) | traits_of_leaf(l, splits, l.chunks, l.recompute);
+}
+
 }  // namespace
 
 int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
@@ -311,7 +322,7 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
   if (contains(precisions, precision)) return std::nullopt;
   return refuse(framework, "precision",
                 fmt::format("does not train {} in {}; it takes {}", model.name, enum_name(precision),
-                            fmt::join(mapped<std::string>(precisions, enum_name<Precision>), ", ")));
+                            joined(mapped<std::string>(precisions, enum_name<Precision>), ", ")));
 }
 
 std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& l) {
@@ -373,16 +384,6 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Mod
   if (!broken) return std::nullopt;
   return refuse(framework, broken.constraint, fmt::format(fmt::runtime(broken.what), broken.number));
 }
-
-namespace {
-
-// Null: it has none of that name.
-const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
-  const auto found = find_if(a.schedules, [&](const ScheduleAbility& s) { return s.schedule == name; });
-  return found == a.schedules.end() ? nullptr : &*found;
-}
-
-}  // namespace
 
 bool needs_rows(const Framework& framework, const std::string& schedule) {
   const ScheduleAbility* const found = schedule_named(framework.abilities, schedule);
@@ -457,10 +458,7 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
 }
 
 std::vector<TrainingFeature> features_of(const Training& training) {
-  std::vector<TrainingFeature> features;
-  for (const TrainingRow& row : training_rows(training))
-    if (row.present) features.push_back(row.feature);
-  return features;
+  return mapped_if<TrainingFeature>(training_rows(training), &TrainingRow::present, &TrainingRow::feature);
 }
 
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
@@ -491,15 +489,6 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
   }
   return verdict;
 }
-
-namespace {
-
-Traits traits_of_all(const Layout& l) {
-  const bool splits = l.pipeline > 1 && find_schedule(l.schedule, "schedule").splits_backward;
-  return traits_of(l) | traits_of_leaf(l, splits, l.chunks, l.recompute);
-}
-
-}  // namespace
 
 bool combines(const Framework& framework, const std::string& type, Traits traits) {
   const Abilities& a = framework.abilities;

@@ -4,8 +4,6 @@
 // fields of torchtitan/config/configs.py at v0.3.0. Its schedules are those of torch.distributed.pipelining.
 // Any other schedule is a CSV file with one row of actions per pipeline rank.
 
-#include <fmt/ranges.h>
-
 #include <numeric>
 
 #include "base/json.h"
@@ -156,8 +154,7 @@ Exported export_torchtitan(const Plan& plan) {
   add_filled(plan, "mpt_titan_trial.py", {}, exported);
   add_filled(plan, "run_torchtitan.sh", {}, exported);
   if (plan.layout.pipeline > 1)
-    exported.files.push_back(
-        {"schedule.csv", fmt::format("{}\n", fmt::join(schedule_lines(plan, ','), "\n"))});
+    exported.files.push_back({"schedule.csv", fmt::format("{}\n", joined(schedule_lines(plan, ','), "\n"))});
   // models/common/attention.py:129-135: this model's default attention supports sequences of varying lengths.
   add_sentences({{plan.model.type == "gpt_oss",
                   "FlashAttention 3 on Hopper (module flash_attn_interface), FlashAttention 4 on Blackwell "

@@ -2,8 +2,6 @@
 
 // A function that returns a Trainer.Config, torchtitan's form since 0.3: the last such function of a file.
 
-#include <fmt/ranges.h>
-
 #include <array>
 #include <map>
 
@@ -32,8 +30,8 @@ struct TitanPipeline {
 
 [[noreturn]] void refuse_stages(const std::string& where, const std::string& what) {
   throw FrameworkRefusal(
-      Problem{where, what, "stages that torchtitan builds",
-              "other pipeline_parallel_layers_per_stage, or less layers in its first and last stage"});
+      where, what, "stages that torchtitan builds",
+      "other pipeline_parallel_layers_per_stage, or less layers in its first and last stage");
 }
 
 // torchtitan/distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part: embedding and head count as
@@ -187,18 +185,15 @@ const PythonFunction& configuration_of(const PythonFile& python, const std::stri
   if (name.empty())
     refuse_input(file, "no function that returns a configuration with a model_spec",
                  "a torchtitan configuration in Python");
-  std::vector<std::string> names;
-  for (const PythonFunction& function : python.functions)
-    if (returns_configuration(function)) names.push_back(function.name);
+  const auto names = mapped_if<std::string>(python.functions, returns_configuration, &PythonFunction::name);
   refuse_input(file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
-               fmt::format("one of {}", fmt::join(names, ", ")));
+               one_of(names));
 }
 
 // "torchtitan.models.llama3" gives llama3; in torchtitan's own folders the file's folder does.
 std::string family_of(const PythonFile& python, const std::string& function,
                       const std::filesystem::path& file) {
-  const auto found = python.imports.find(function);
-  const std::string module = found == python.imports.end() ? "." : found->second;
+  const std::string module = copy_of(python.imports, function).value_or(".");
   if (module == ".") return file.parent_path().filename().string();
   return module.substr(module.rfind('.') + 1);
 }
@@ -334,10 +329,7 @@ std::optional<Problem> sections_refused(const PythonFunction& function, const Se
 }  // namespace
 
 std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file) {
-  std::vector<std::string> names;
-  for (const PythonFunction& function : read_python(file).functions)
-    if (returns_configuration(function)) names.push_back(function.name);
-  return names;
+  return mapped_if<std::string>(read_python(file).functions, returns_configuration, &PythonFunction::name);
 }
 
 Imported import_torchtitan(const std::filesystem::path& file) {

@@ -12,10 +12,9 @@ Exported export_transformers_ddp(const Plan& plan) {
   Exported exported;
   const Layout& l = plan.layout;
   const bool one = l.ranks() == 1;
-  const Json config = accelerate_config(plan, one ? "NO" : "MULTI_GPU");
   exported.files.push_back(
-      {"accelerate.yaml",
-       fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
+      {"accelerate.yaml", fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) +
+                              yaml_text(accelerate_config(plan, one ? "NO" : "MULTI_GPU"))});
   Json arguments = trainer_arguments(plan, "transformers-ddp", exported);
   // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
   if (!l.training.adapts()) arguments["dtype"] = "float32";

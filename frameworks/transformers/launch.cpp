@@ -11,7 +11,6 @@
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
-#include "frameworks/registry.h"
 #include "frameworks/transformers/hugging_face.h"
 #include "frameworks/transformers/trainer.h"
 
@@ -74,14 +73,9 @@ std::filesystem::path file_named(const std::string& name, const std::string& opt
   std::filesystem::path path = script.parent_path() / name;
   if (finds_file(path)) return path;
   if (finds_file(name)) return std::filesystem::absolute(name);  // it counts from the working folder
-  throw NotJudged(Problem{
-      script.string() + " at " + option, fmt::format("{} is not beside the script", cut_text(name, 60)),
-      "the file that the line starts with", "put it there, or give that file to the command"});
-}
-
-std::string text_option(const Json& options, const char* key) {
-  const auto found = options.find(key);
-  return found != options.end() && found->is_string() ? found->get<std::string>() : "";
+  throw NotJudged(script.string() + " at " + option,
+                  fmt::format("{} is not beside the script", cut_text(name, 60)),
+                  "the file that the line starts with", "put it there, or give that file to the command");
 }
 
 const Json& launch_words(const char* table) { return tuner_table("launch").at(table); }
@@ -94,7 +88,7 @@ void put(Json& config, const std::string& section, const std::string& key, const
 
 // transformers/training_args.py, _process_fsdp_args
 void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& script, Json& config) {
-  const std::string file = text_option(options, "fsdp_config");
+  const std::string file = text_at(options, "fsdp_config");
   config["distributed_type"] = "FSDP";
   put(config, "fsdp_config", "fsdp_version", 2);
   put(config, "fsdp_config", "fsdp_cpu_ram_efficient_loading", false);
@@ -108,7 +102,7 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
   const Json& o = line.options;
   Json made{{"distributed_type", "MULTI_GPU"}};
   for (const char* key : {"config_file", "accelerate_config"})
-    if (const std::string name = text_option(o, key); !name.empty())
+    if (const std::string name = text_at(o, key); !name.empty())
       made = read_yaml(file_named(name, std::string("--") + key, script));
   if (!made.is_object()) return made;
   const int64_t nodes = o.value("nnodes", Json(1)).is_number() ? o.value("nnodes", int64_t{1}) : 1;
@@ -124,7 +118,7 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
   if (o.contains("use_fsdp")) made["distributed_type"] = "FSDP";
   if (o.contains("use_deepspeed")) made["distributed_type"] = "DEEPSPEED";
   for (const char* key : {"deepspeed_config_file", "deepspeed"}) {
-    const std::string name = text_option(o, key);
+    const std::string name = text_at(o, key);
     if (name.empty()) continue;
     made["distributed_type"] = "DEEPSPEED";
     const std::filesystem::path file = file_named(name, std::string("--") + key, script);
@@ -148,12 +142,12 @@ Json arguments_of_script(const LaunchLine& line, const std::filesystem::path& sc
   }
   if (named ? on : adapts || all.value("load_in_4bit", Json()) == true) all["adapter"] = "lora";
   if (all.contains("adapter") && !all.contains("lora_target_modules"))
-    throw NotJudged(Problem{script.string(), "adapters on layers that the script chooses",
-                            "--lora_target_modules in the line", "add it to a copy of the file"});
+    throw NotJudged(script.string(), "adapters on layers that the script chooses",
+                    "--lora_target_modules in the line", "add it to a copy of the file");
   if (!all.contains("block_size") && !line.names("/run_clm.py"))
-    throw NotJudged(Problem{script.string(), "sequences as long as the script chooses",
-                            "--block_size, --max_length, --max_seq_length or --model_max_length",
-                            "add it to a copy of the file"});
+    throw NotJudged(script.string(), "sequences as long as the script chooses",
+                    "--block_size, --max_length, --max_seq_length or --model_max_length",
+                    "add it to a copy of the file");
   return all;
 }
 
@@ -163,8 +157,8 @@ void refuse_other_kinds(const LaunchLine& line, const std::filesystem::path& scr
     const std::string name = std::filesystem::path(word).filename().string();
     for (const std::string& part : split_at(replaced(replaced(name, '.', ' '), '_', ' '), ' ')) {
       if (contains(launch_words("kinds"), Json(part)))
-        throw NotJudged(Problem{script.string(), "training by " + part, "a training of one model on tokens",
-                                "plans are for those; other kinds hold further models"});
+        throw NotJudged(script.string(), "training by " + part, "a training of one model on tokens",
+                        "plans are for those; other kinds hold further models");
     }
   }
 }
@@ -188,7 +182,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   });
   const bool tuner = line.starts_tuner();
   if (tuner && recipe == line.plain.end())
-    throw NotJudged(Problem{script.string(), "a start without a recipe", "axolotl train recipe.yaml", ""});
+    throw NotJudged(script.string(), "a start without a recipe", "axolotl train recipe.yaml");
   // The launcher's sharding comes before that of the recipe.
   if (recipe != line.plain.end() && (tuner || line.names("/train.py"))) {
     const std::filesystem::path file = file_named(*recipe, line.plain.front(), script);
@@ -199,10 +193,10 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
     if (auto in = read_tuner(given, file)) return *in;
   }
   const bool trl =
-      line.names("sft.py") || text_option(line.options, "dataset_name").starts_with("trl-lib") ||
+      line.names("sft.py") || text_at(line.options, "dataset_name").starts_with("trl-lib") ||
       any_of(line.plain, [](const std::string& w) { return w.find("trl") != std::string::npos; });
   refuse_other_kinds(line, script);
-  if (const std::string name = text_option(line.options, "config"); trl && !name.empty()) {
+  if (const std::string name = text_at(line.options, "config"); trl && !name.empty()) {
     Json file = read_yaml(file_named(name, "--config", script));
     file.update(line.options);
     line.options = std::move(file);

@@ -5,13 +5,10 @@
 
 #include "frameworks/transformers/trainer.h"
 
-#include <fmt/ranges.h>
-
 #include "frameworks/asked.h"
 #include "frameworks/deepspeed/deepspeed.h"
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
-#include "frameworks/registry.h"
 #include "frameworks/supports/supports.h"
 #include "frameworks/transformers/hugging_face.h"
 
@@ -43,10 +40,9 @@ Json trainer_arguments(const Plan& plan, const char* framework, Exported& export
 
 Json accelerate_config(const Plan& plan, const char* kind) {
   const Layout& l = plan.layout;
-  const std::string precision = l.precision == Precision::fp32 ? "no" : enum_name(l.precision);
   return Json{{"compute_environment", "LOCAL_MACHINE"},
               {"distributed_type", kind},
-              {"mixed_precision", precision},
+              {"mixed_precision", l.precision == Precision::fp32 ? "no" : enum_name(l.precision)},
               {"num_machines", node_count(plan)},
               {"num_processes", l.ranks()},
               {"machine_rank", 0},
@@ -232,16 +228,15 @@ void judge_keys(const Json& given, const std::string& tool, const std::string& s
     if (value.is_object() && section.empty()) judge_keys(value, tool, name + ".", in);
   }
   if (!strange.empty())
-    in.notes.push_back(
-        fmt::format("{}: not known to {}", fmt::join(strange, ", "), fmt::join(packages, " or ")));
+    in.notes.push_back(fmt::format("{}: not known to {}", joined(strange, ", "), joined(packages, " or ")));
 }
 
 void set_trainer_adapters(const Settings& s, Imported& in) {
   const std::string kind = s.text("adapter", "full");
   if (kind == "full" || kind.empty()) return;
   if (kind != "lora" && kind != "qlora")
-    throw NotJudged(Problem{s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
-                            "full, lora or qlora", "plans have no other adapters"});
+    throw NotJudged(s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
+                    "full, lora or qlora", "plans have no other adapters");
   Training& training = in.layout.training;
   training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
   const Json* const bits = s.find("load_in_4bit");

@@ -4,8 +4,6 @@
 // written as stands in tuner_exports.json: rows of a condition, a key and a value, which may name a figure of
 // the plan.
 
-#include <fmt/ranges.h>
-
 #include <set>
 
 #include "base/json.h"
@@ -80,7 +78,7 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
       {"@rank", l.training.adapter_rank},
       {"@alpha", 2 * l.training.adapter_rank},
       {"@modules", modules},
-      {"@modules_text", fmt::format("{}", fmt::join(modules, ","))},
+      {"@modules_text", joined(modules, ",")},
       {"@patterns", modules.size() == 1 ? Json::array({pattern}) : Json(modules)},
       {"@reshards", l.zero == 3},
       {"@offload", l.offload_optimizer},

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/diagnosed_run.h"
 
-#include <fmt/ranges.h>
-
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
@@ -50,7 +48,7 @@ Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
                   format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
   cause.change =
       fmt::format("plan again on this cluster{}{} and move to the new layout with the next checkpoint",
-                  broken.empty() ? "" : " without ", fmt::join(broken, " and "));
+                  broken.empty() ? "" : " without ", joined(broken, " and "));
   cause.seconds = gain_of(plan, measured_s, best.step_time_s);
   return cause;
 }
@@ -107,9 +105,8 @@ std::string table_of(const Diagnosis& d) {
     table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s)});
     seen += wrapped(fmt::format("{}: {}", c.name, c.evidence), "  ");
   }
-  double sum_s = 0.0;
-  for (const Cause& c : d.causes) sum_s += c.seconds;
-  if (sum_s > d.measured_s) seen += wrapped("Causes overlap: without one, another costs less.", "  ");
+  if (sum_of<double>(d.causes, &Cause::seconds) > d.measured_s)
+    seen += wrapped("Causes overlap: without one, another costs less.", "  ");
   const Cause& most = d.causes.front();
   return table.text() + "\n" + seen +
          wrapped(fmt::format("Most to gain: {} ({}): {}.", most.name,
@@ -132,9 +129,9 @@ std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun&
 }
 
 std::string describe_troubles(const std::vector<Trouble>& troubles) {
-  std::string text;
-  for (const Trouble& t : troubles)
-    text += wrapped(t.finding, "  ") + wrapped("Try: " + t.change + ".", "    ");
+  const auto text = sum_of<std::string>(troubles, [](const Trouble& t) {
+    return wrapped(t.finding, "  ") + wrapped("Try: " + t.change + ".", "    ");
+  });
   return text.empty() ? "" : "What the log reports\n" + text + "\n";
 }
 

@@ -9,7 +9,6 @@
 #include "planner/answer/recommend.h"
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/plan_notes.h"
-#include "planner/explain/screen.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/search/layout_of_bounds.h"
 #include "planner/search/price_cache.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/answer/exported_plan.h"
 
-#include <fmt/ranges.h>
-
 #include <fstream>
 #include <sstream>
 
@@ -60,9 +58,9 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
   for (const std::string& name :
        frameworks::frameworks_that_train(plan.model, plan.layout.training, plan.layout.precision)) {
     const frameworks::Framework& other = *frameworks::find_framework(name);
-    const ModelSpec its = frameworks::trained_by(other, plan.model);
     if (frameworks::export_target_of(name) == nullptr ||
-        frameworks::verdict_on(other, its, plan.layout.training).verdict != VerdictKind::exported)
+        frameworks::verdict_on(other, frameworks::trained_by(other, plan.model), plan.layout.training)
+                .verdict != VerdictKind::exported)
       continue;
     remedy = "plan with --framework " + name;
     break;
@@ -159,7 +157,7 @@ std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& names, 
     const ExportedPlan& one = all.emplace_back(exported_plan(target_of(name, plan), plan));
     if (one.warnings.empty() || force) continue;
     problems.push_back(
-        {"--to " + name, fmt::format("{}", fmt::join(one.warnings, "; ")), "a plan that it trains as planned",
+        {"--to " + name, joined(one.warnings, "; "), "a plan that it trains as planned",
          other_plan(*one.target, plan) + "; --force (in Python force=True) writes the files all the same"});
   }
   if (!problems.empty()) throw UserError(std::move(problems));

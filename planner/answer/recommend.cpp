@@ -243,9 +243,9 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
   std::vector<Candidate> riskier;
   while (!found->result.best.empty() && (enough - too_little) * span > double(kGiB) && !stop_requested()) {
     const double share = too_little + (enough - too_little) / 2.0;
-    const SearchProblem between = with_limits_between(least, full, share);
     auto tighter =
-        recommended_search(with_time_left(between, limit_s, start_s), 1, watch, "with less memory");
+        recommended_search(with_time_left(with_limits_between(least, full, share), limit_s, start_s), 1,
+                           watch, "with less memory");
     const bool fits = !tighter->result.best.empty();
     (fits ? enough : too_little) = share;
     if (!fits) continue;

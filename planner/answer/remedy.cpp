@@ -3,8 +3,6 @@
 // Remedies if no layout fits into memory: other options, or a larger cluster. Each remedy is tried by a
 // search before it is named.
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -32,8 +30,7 @@ constexpr double kLongest = 20.0;  // seconds for all trials
 // Trials of remedies, with a time limit.
 class Trials {
  public:
-  Trials(const Resolved& resolved, const Watch& watch)
-      : resolved_(resolved), watch_(watch), start_s_(now_s()) {}
+  Trials(const Resolved& resolved, const Watch& watch) : resolved_(resolved), watch_(watch) {}
 
   bool over() const { return now_s() > start_s_ + kLongest; }
   const PlanRequest& request() const { return resolved_.request; }
@@ -51,7 +48,7 @@ class Trials {
  private:
   const Resolved& resolved_;
   const Watch& watch_;
-  double start_s_;
+  const double start_s_ = now_s();
 };
 
 std::string told(const RankedLayout& r) {
@@ -167,7 +164,7 @@ std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult&
   std::vector<std::string> ways{with_switch(trials, problem), with_more_nodes(trials, problem),
                                 with_other_framework(trials, problem)};
   std::erase(ways, "");
-  return fmt::format("{}", fmt::join(ways, "\n    "));
+  return joined(ways, "\n    ");
 }
 
 }  // namespace mpt::planner

@@ -83,7 +83,7 @@ AnswerApart answer_apart(const Share& share, const std::function<std::string()>&
   int ends[2];
   const bool open = ::pipe2(ends, O_CLOEXEC) == 0;
   const pid_t process = open ? ::fork() : -1;
-  if (process < 0) throw RunError(fmt::format("no process can be started ({})", std::strerror(errno)));
+  if (process < 0) fail_run("no process can be started ({})", std::strerror(errno));
   if (process == 0) answer_and_end(ends[1], share, answer);
   ::close(ends[1]);
   AnswerApart apart;

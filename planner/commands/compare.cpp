@@ -3,8 +3,6 @@
 // mpt-plan compare: a table of plans, or of the best plans along axes: clusters, frameworks, and any other
 // option of a request.
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <set>

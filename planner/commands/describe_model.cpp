@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/commands/describe_model.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
@@ -22,7 +20,7 @@ std::string block_of(const std::vector<std::string>& names) {
     parts.push_back(end - at == 1 ? names[at] : fmt::format("{} {}", end - at, names[at]));
     at = end;
   }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return joined(parts, ", ");
 }
 
 // One line for each run of layers, the lowest first.
@@ -77,26 +75,24 @@ std::string describe_kind(const LayerKind& kind) {
       text += fmt::format(", shared {} wide", format_count(kind.moe->shared_ffn_hidden));
     parts.push_back(text);
   }
-  return fmt::format("{}", fmt::join(parts, "; "));
+  return joined(parts, "; ");
 }
 
 std::string kind_lines(const ModelSpec& m) {
-  std::string text;
-  for (const auto& [name, kind] : m.layers.kinds) {
-    const auto program = models::layer_program(m, kind, Layout{}, 1);
-    text += line_of(name, fmt::format("{}; {} parameters", describe_kind(kind),
-                                      format_magnitude(double(models::parameters(program)))));
-  }
-  return text;
+  return sum_of<std::string>(m.layers.kinds, [&](const auto& named) {
+    const auto& [name, kind] = named;
+    const auto count = double(models::parameters(models::layer_program(m, kind, Layout{}, 1)));
+    return line_of(name, fmt::format("{}; {} parameters", describe_kind(kind), format_magnitude(count)));
+  });
 }
 
 // FLOP of forward and backward, as MFU counts it.
 std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences) {
-  std::vector<std::string> parts;
-  for (const int64_t length : sequences)
-    parts.push_back(fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
-                                format_count(length)));
-  return line_of("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
+  const auto parts = mapped<std::string>(sequences, [&](int64_t length) {
+    return fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
+                       format_count(length));
+  });
+  return line_of("FLOP per token", joined(parts, ", "));
 }
 
 std::string framework_lines(const ModelSpec& m) {
@@ -171,8 +167,7 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   if (stages > 1) text += stage_lines(stage_counts(m, stages));
   text += framework_lines(m);
   if (!read.ignored.empty())
-    text += line_of("not read",
-                    fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
+    text += line_of("not read", fmt::format("{}", cut_text(joined(read.ignored, ", "), 900)));
   for (const std::string& note : read.notes) text += line_of("note", note);
   return text;
 }

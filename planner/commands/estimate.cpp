@@ -45,7 +45,7 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
   if (b.sequence_parallel.empty() && l.tensor > 1 && !has_sequence_parallel_by_default(problem))
     said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
-  return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
+  return said.empty() ? "" : fmt::format("assumed: {}", joined(said, ", "));
 }
 
 std::string describe_estimate(const Estimated& e, const PlanOptions& o, bool given) {

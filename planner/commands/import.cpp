@@ -2,8 +2,6 @@
 
 // mpt-plan import: a layout that runs elsewhere becomes a plan, is priced, and is compared with the best.
 
-#include <fmt/ranges.h>
-
 #include <stdlib.h>
 
 #include <CLI/CLI.hpp>
@@ -117,8 +115,8 @@ std::function<int()> add_import(CLI::App& app) {
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
     if (o->problem.request.sequence > 0) std::erase(in.notes, in.length_note);
     if (!in.unknown.empty())
-      in.notes.push_back(fmt::format("not priced, or not known: {}",
-                                     cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 400)));
+      in.notes.push_back(
+          fmt::format("not priced, or not known: {}", cut_text(joined(in.unknown, ", "), 400)));
     if (in.refused)
       in.notes.push_back(fmt::format("{}, expected {}", in.refused->found, in.refused->expected));
     print_notes(in.notes);

@@ -2,8 +2,6 @@
 
 // Commands to type next. They work as printed.
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 
 #include "base/ranges.h"
@@ -63,7 +61,7 @@ std::string command_again(const CLI::App& options, const std::string& words,
     }
     if (!option->get_positional()) text += " " + name;
     if (option->get_items_expected_max() == 0) continue;
-    text += " " + shell_word(fmt::format("{}", fmt::join(option->results(), ",")));
+    text += " " + shell_word(joined(option->results(), ","));
   }
   return text;
 }

@@ -3,8 +3,6 @@
 // The options that mpt-plan's commands share, in the order of their help. Those of a request come from its
 // field list.
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <map>
 
@@ -36,7 +34,7 @@ std::string option_names(const std::string& field) {
 }
 std::string described(const std::string& field, const char* doc) {
   if (field != "schedule") return doc;
-  return fmt::format("{}: {}", doc, fmt::join(schedule_names(), ", "));
+  return fmt::format("{}: {}", doc, joined(schedule_names(), ", "));
 }
 
 // Visitor that declares an option for each field that is one.
@@ -61,7 +59,7 @@ struct Declarer {
     } else {
       constexpr bool is_list = is_a<M, std::vector>;
       const auto read = [&to = request, field, one = one_layout](const CLI::results_t& words) {
-        set_option(to, option_of(field).substr(2), fmt::format("{}", fmt::join(words, ",")), one);
+        set_option(to, option_of(field).substr(2), joined(words, ","), one);
         return true;
       };
       std::string what = described(field, doc);

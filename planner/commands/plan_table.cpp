@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/commands/plan_table.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "planner/commands/commands.h"
@@ -31,6 +29,7 @@ struct Figures {
   const Plan& plan;
   const Confidence& sure = plan.prediction.confidence;
   TrainingCost cost;
+  double speed = 1.0;  // relative to the first plan's
 
   Figures(const Compared& c, const CostOptions& o) : plan(*c.plan) {
     if (!o.tokens.empty()) cost = training_cost(plan, parse_count(o.tokens, "--tokens"), c.price, o.goodput);
@@ -42,38 +41,30 @@ struct Figures {
   }
 };
 
-using Cell = std::string (*)(const Figures&, const Plan& first);
-
 struct Shown {
   const char* title;  // {}: GPU, or rank
-  Cell cell;
+  std::string (*cell)(const Figures&);
 };
 constexpr Shown kOfStep[] = {
-    {"{}s", [](const Figures& f, const Plan&) { return format_count(f.plan.layout.ranks()); }},
-    {"step time",
-     [](const Figures& f, const Plan&) { return format_seconds(f.plan.prediction.step_time_s); }},
+    {"{}s", [](const Figures& f) { return format_count(f.plan.layout.ranks()); }},
+    {"step time", [](const Figures& f) { return format_seconds(f.plan.prediction.step_time_s); }},
     {"8 of 10 steps",
-     [](const Figures& f, const Plan&) {
+     [](const Figures& f) {
        const std::string range = describe_range(f.sure);
        return range.empty() ? "-" : range;
      }},
-    {"speed",
-     [](const Figures& f, const Plan& first) {
-       return fmt::format("{:.2f}x", f.rate() / first.prediction.tokens_per_s);
-     }},
-    {"memory",
-     [](const Figures& f, const Plan&) { return format_bytes(double(reports::peak_bytes(f.plan))); }},
-    {"tokens/s", [](const Figures& f, const Plan&) { return format_count(int64_t(f.rate())); }},
-    {"per {}", [](const Figures& f,
-                  const Plan&) { return format_count(int64_t(f.rate() / double(f.plan.layout.ranks()))); }},
-    {"MFU", [](const Figures& f, const Plan&) { return format_percent(model_flop_utilisation(f.plan)); }},
-    {"idle", [](const Figures& f, const Plan&) { return format_percent(f.plan.prediction.bubble_share); }}};
+    {"speed", [](const Figures& f) { return fmt::format("{:.2f}x", f.speed); }},
+    {"memory", [](const Figures& f) { return format_bytes(double(reports::peak_bytes(f.plan))); }},
+    {"tokens/s", [](const Figures& f) { return format_count(int64_t(f.rate())); }},
+    {"per {}",
+     [](const Figures& f) { return format_count(int64_t(f.rate() / double(f.plan.layout.ranks()))); }},
+    {"MFU", [](const Figures& f) { return format_percent(model_flop_utilisation(f.plan)); }},
+    {"idle", [](const Figures& f) { return format_percent(f.plan.prediction.bubble_share); }}};
 constexpr Shown kOfTraining[] = {
-    {"days", [](const Figures& f, const Plan&) { return f.ranged(f.cost.days, format_days); }},
-    {"{}-hours", [](const Figures& f, const Plan&) { return format_magnitude(f.cost.device_hours); }},
-    {"cost", [](const Figures& f, const Plan&) {
-       return f.cost.price > 0.0 ? f.ranged(f.cost.price, format_magnitude) : "-";
-     }}};
+    {"days", [](const Figures& f) { return f.ranged(f.cost.days, format_days); }},
+    {"{}-hours", [](const Figures& f) { return format_magnitude(f.cost.device_hours); }},
+    {"cost",
+     [](const Figures& f) { return f.cost.price > 0.0 ? f.ranged(f.cost.price, format_magnitude) : "-"; }}};
 
 std::vector<Shown> shown(const CostOptions& cost) {
   std::vector<Shown> all(std::begin(kOfStep), std::end(kOfStep));
@@ -92,8 +83,9 @@ std::string table_of(const Comparison& c) {
   reports::Table table(columns);
   for (const Compared& r : c.rows) {
     std::vector<std::string> row = r.at;
-    const std::optional<Figures> figures = r.plan ? std::optional(Figures(r, c.cost)) : std::nullopt;
-    for (const Shown& s : cells) row.push_back(figures ? s.cell(*figures, *first) : "-");
+    std::optional<Figures> figures = r.plan ? std::optional(Figures(r, c.cost)) : std::nullopt;
+    if (figures) figures->speed = figures->rate() / first->prediction.tokens_per_s;
+    for (const Shown& s : cells) row.push_back(figures ? s.cell(*figures) : "-");
     row.push_back(r.plan ? layout_name(r.plan->layout) : r.why);
     table.add_row(std::move(row));
   }
@@ -114,7 +106,7 @@ std::string describe_job(const Comparison& c) {
                                 first->workload.sequence));
   if (share(c, [](const Plan& p) { return p.layout.execution.framework; }))
     words.push_back("for " + first->layout.execution.framework);
-  return words.empty() ? "" : wrapped(fmt::format("{}", fmt::join(words, ", ")));
+  return words.empty() ? "" : wrapped(joined(words, ", "));
 }
 
 // Plans that train something else than the first plan, in a property that no column shows. Axes may differ.
@@ -127,7 +119,7 @@ std::string describe_other_jobs(const Comparison& c) {
          r.plan->layout.precision == first->layout.precision))
       continue;
     text += wrapped(fmt::format("note: {} is of another job: {} in {}, {} sequences of {} tokens per step",
-                                fmt::join(r.at, " "), r.plan->model.name, enum_name(r.plan->layout.precision),
+                                joined(r.at, " "), r.plan->model.name, enum_name(r.plan->layout.precision),
                                 r.plan->workload.global_batch, r.plan->workload.sequence));
   }
   return text;
@@ -138,10 +130,9 @@ std::string describe_runs(const Comparison& c) {
   std::string text;
   for (const Compared& r : c.rows) {
     if (r.plan && r.plan->corrected)
-      text +=
-          wrapped(fmt::format("{}: {}", fmt::join(r.at, " "), fmt::join(r.plan->corrected->learned, " ")));
+      text += wrapped(fmt::format("{}: {}", joined(r.at, " "), joined(r.plan->corrected->learned, " ")));
     else if (r.plan && !r.plan->request.observed.empty())
-      text += wrapped(fmt::format("{}: as predicted, since the runs are not of it.", fmt::join(r.at, " ")));
+      text += wrapped(fmt::format("{}: as predicted, since the runs are not of it.", joined(r.at, " ")));
   }
   return text;
 }
@@ -151,7 +142,7 @@ std::string describe_unpublished(const Comparison& c) {
   std::string text;
   for (const Compared& r : c.rows) {
     const std::string kind = r.plan ? describe_new_kind(*r.plan) : "";
-    if (!kind.empty()) text += wrapped(fmt::format("{}: {}", fmt::join(r.at, " "), kind));
+    if (!kind.empty()) text += wrapped(fmt::format("{}: {}", joined(r.at, " "), kind));
   }
   return text;
 }
@@ -177,9 +168,9 @@ std::string csv_of(const Comparison& c) {
   std::string text = fmt::format(
       "{},layout,devices,step_time_s,least_s,most_s,tokens_per_s,model_flop_utilisation,bubble_share,"
       "peak_bytes,days,device_hours,cost\n",
-      fmt::join(c.axes, ","));
+      joined(c.axes, ","));
   for (const Compared& r : c.rows) {
-    text += fmt::format("{},", fmt::join(r.at, ","));
+    text += fmt::format("{},", joined(r.at, ","));
     if (!r.plan) {
       text += ",,,,,,,,,,,\n";
       continue;

@@ -2,8 +2,6 @@
 
 // mpt-plan export --smoke: the plan once more, small enough for two CPU processes.
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 
 #include "base/error.h"
@@ -84,8 +82,7 @@ std::string smoke_command(const std::string& target, const Plan& plan, const std
   std::vector<std::string> others;
   for (const auto& [name, other] : table.items())
     if (other.contains("command")) others.push_back(name);
-  refuse_input("--smoke --to " + target, lacks, fmt::format("one of {}", fmt::join(others, ", ")),
-               "leave --smoke out: the export is for GPUs");
+  refuse_input("--smoke --to " + target, lacks, one_of(others), "leave --smoke out: the export is for GPUs");
 }
 
 }  // namespace mpt::planner

@@ -75,14 +75,14 @@ struct Ended {
 Ended run_words(const std::vector<std::string>& words, const std::string& output, double timeout_s) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
-  if (child < 0) throw RunError(fmt::format("cannot start {} ({})", words.front(), std::strerror(errno)));
+  if (child < 0) fail_run("cannot start {} ({})", words.front(), std::strerror(errno));
   if (child == 0) become(words, output);
   const double begin_s = now_s();
   Ended ended;
   std::optional<double> asked_s;
   int status = 0;
   for (pid_t found = 0; (found = ::waitpid(child, &status, WNOHANG)) != child;) {
-    if (found < 0 && errno != EINTR) throw RunError(fmt::format("cannot wait for {}", words.front()));
+    if (found < 0 && errno != EINTR) fail_run("cannot wait for {}", words.front());
     ended.timed_out = ended.timed_out || (!stop_requested() && now_s() - begin_s > timeout_s);
     if (!asked_s && (stop_requested() || ended.timed_out)) {
       asked_s = now_s();
@@ -132,10 +132,9 @@ MeasuredFigures figures_of(const Ended& ended, const std::string& folder, const 
   if (ended.timed_out && !figures.seconds) figures.seconds = o.timeout_s / double(o.steps);
   if (figures.seconds && (ended.code == 0 || ended.timed_out)) return figures;
   if (ended.code == 0)
-    throw RunError(fmt::format(
-        "{}: no step times; let --launch wait for the run and print its log, or write {}", output, log));
-  throw RunError(fmt::format("the run ended with exit code {}, and memory was not the cause: {} ({})",
-                             ended.code, last_lines(output), output));
+    fail_run("{}: no step times; let --launch wait for the run and print its log, or write {}", output, log);
+  fail_run("the run ended with exit code {}, and memory was not the cause: {} ({})", ended.code,
+           last_lines(output), output);
 }
 
 std::vector<ObservedRun> runs_of_journal(const std::string& folder) {
@@ -148,7 +147,7 @@ std::vector<ObservedRun> runs_of_journal(const std::string& folder) {
 void add_to_journal(const std::string& folder, const ObservedRun& added) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0 || ::flock(descriptor, LOCK_EX) != 0)
-    throw RunError(fmt::format("{}: cannot be locked ({})", folder, std::strerror(errno)));
+    fail_run("{}: cannot be locked ({})", folder, std::strerror(errno));
   std::string text;
   for (const ObservedRun& run : runs_of_journal(folder)) text += to_json(run).dump() + "\n";
   write_file_atomically(folder + "/" + kJournal, text + to_json(added).dump() + "\n");

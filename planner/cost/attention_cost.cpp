@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/attention_cost.h"
 
-#include "base/json.h"
-
 namespace mpt::planner {
 namespace {
 

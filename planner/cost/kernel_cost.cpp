@@ -102,13 +102,10 @@ class KernelCost final : public CostSource {
              const Calibration& constants)
       : CostSource(constants),
         cluster_(cluster),
-        device_(cluster.device),
         execution_(execution),
         tables_(tables),
         links_(links),
-        own_(std::move(own)),
-        rates_(rates_of(cluster, c_)),
-        attention_(device_, execution_, tables_, own_.get(), c_, rates_) {}
+        own_(std::move(own)) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout& layout,
                                        const models::LayerProgram& program) const override {
@@ -214,19 +211,13 @@ class KernelCost final : public CostSource {
                             seconds(Phase::weight_gradient) * wider};
       });
     };
-    switch (s.kind) {
-      case OperatorKind::linear:
-        return known([&](Phase phase) { return product_s(s, phase); });
-      case OperatorKind::expert_linear:
-        return known([&](Phase phase) { return grouped_s(s, phase); });
-      case OperatorKind::attention:
-        return known([&](Phase phase) { return attention_.seconds(s, phase); });
-      case OperatorKind::recurrence:
-      case OperatorKind::index:
-        return {core_s(s, Phase::forward), core_s(s, Phase::input_gradient), 0.0};
-      default:
-        return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
-    }
+    using K = OperatorKind;
+    if (s.kind == K::linear) return known([&](Phase phase) { return product_s(s, phase); });
+    if (s.kind == K::expert_linear) return known([&](Phase phase) { return grouped_s(s, phase); });
+    if (s.kind == K::attention) return known([&](Phase phase) { return attention_.seconds(s, phase); });
+    if (s.kind == K::recurrence || s.kind == K::index)
+      return {core_s(s, Phase::forward), core_s(s, Phase::input_gradient), 0.0};
+    return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
   }
 
   // Cores that no table has. An index consists of products. A recurrence has many small products, and equal
@@ -411,16 +402,8 @@ class KernelCost final : public CostSource {
     const bool forward = phase == Phase::forward;
     double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
     if (s.kind == OperatorKind::widen) return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
-    switch (execution_.kernels.elementwise) {
-      case ElementwiseKernels::eager:
-        bytes *= c_.eager_passes;
-        break;
-      case ElementwiseKernels::compiled:
-        bytes *= c_.compiled_passes;
-        break;
-      case ElementwiseKernels::fused:
-        break;
-    }
+    if (execution_.kernels.elementwise == ElementwiseKernels::eager) bytes *= c_.eager_passes;
+    if (execution_.kernels.elementwise == ElementwiseKernels::compiled) bytes *= c_.compiled_passes;
     const double elements = double(s.rows) * double(s.columns);
     const double unit = double(element_bytes(s.precision)) / 2.0;
     if (s.kind == OperatorKind::norm && s.extra)
@@ -455,13 +438,13 @@ class KernelCost final : public CostSource {
   }
 
   const ClusterSpec& cluster_;
-  const DeviceSpec& device_;
+  const DeviceSpec& device_ = cluster_.device;
   const Execution execution_;
   const KernelTables& tables_;
   const BorrowedLinks links_;
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
-  const DeviceRates rates_;
-  const AttentionCost attention_;
+  const DeviceRates rates_ = rates_of(cluster_, c_);
+  const AttentionCost attention_{device_, execution_, tables_, own_.get(), c_, rates_};
   const Known<OperatorKey, PhaseSeconds> known_operators_;
   const Known<CollectiveKey, double> known_collectives_;
 };

@@ -62,9 +62,6 @@ class ProfileCost final : public CostSource {
         model_(model),
         workload_(workload),
         cluster_(cluster),
-        runtime_(runtime_on(cluster)),
-        unmeasured_(make_device_cost(cluster, runtime_, constants)),
-        kinds_(model),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     // A matching profile has the same kinds in the same order.
     const models::LayerKinds timed(profile.model);
@@ -238,9 +235,10 @@ class ProfileCost final : public CostSource {
   const ModelSpec& model_;
   const Workload workload_;
   const ClusterSpec& cluster_;
-  const Execution runtime_;                 // on the cluster's devices
-  std::unique_ptr<CostSource> unmeasured_;  // prices links and kernels without times in the profile
-  models::LayerKinds kinds_;
+  const Execution runtime_ = runtime_on(cluster_);  // on the cluster's devices
+  // Prices links and kernels without times in the profile.
+  std::unique_ptr<CostSource> unmeasured_ = make_device_cost(cluster_, runtime_, c_);
+  models::LayerKinds kinds_{model_};
   bool matches_;
   std::map<std::tuple<Piece, size_t, Phase, int64_t, Recompute>, RateCurve> pieces_;  // by kinds of layers
   std::map<std::tuple<TransportOperation, int64_t, int64_t>, RateCurve> transport_;   // by hosts and ranks

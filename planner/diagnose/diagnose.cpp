@@ -45,13 +45,7 @@ constexpr InsideKind kInside[] = {
 
 class Diagnoser {
  public:
-  Diagnoser(const Plan& plan, const MeasuredRun& run)
-      : plan_(plan),
-        run_(run),
-        program_(program_of(plan)),
-        grid_(plan.layout),
-        predicted_(durations_of(plan, program_)),
-        contention_{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()} {
+  Diagnoser(const Plan& plan, const MeasuredRun& run) : plan_(plan), run_(run) {
     result_.predicted_s = plan.prediction.step_time_s;
     result_.measured_s = run.step_time_s;
   }
@@ -231,8 +225,8 @@ class Diagnoser {
 
   void find_slow_kernels() {
     if (usual_ <= 1.0) return;
-    std::vector<double> excess;
-    for (const double busy : busy_) excess.push_back(busy * kernel_share_ * (usual_ - 1.0));
+    const auto excess =
+        mapped<double>(busy_, [&](double busy) { return busy * kernel_share_ * (usual_ - 1.0); });
     add("slow kernels",
         fmt::format("compute takes {:.2f} times what the plan expects, on the median rank", usual_),
         "measure this machine with mpt-profile and plan again; check clocks and power limits",
@@ -297,10 +291,10 @@ class Diagnoser {
 
   const Plan& plan_;
   MeasuredRun run_;
-  StepProgram program_;
-  RankGrid grid_;
-  std::vector<double> predicted_, measured_;  // by instruction
-  Contention contention_;
+  StepProgram program_ = program_of(plan_);
+  RankGrid grid_{plan_.layout};
+  std::vector<double> predicted_ = durations_of(plan_, program_), measured_;  // by instruction
+  Contention contention_{plan_.rate_by_active_ranks, plan_.layout.tensor* plan_.layout.replicas()};
   std::vector<double> busy_;        // predicted compute of each pipeline rank, including collectives
   std::vector<double> slowness_;    // measured over predicted kernels of each rank
   std::array<double, 4> inside_{};  // shares of it, by CommunicationKind

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/diagnose/doubt.h"
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 
 #include "base/error.h"
@@ -86,7 +84,7 @@ std::string doubt_by_memory(const Plan& plan, double bytes, bool at_least) {
   if (explained.empty())
     return text + " Check the model, the sequence length, the micro-batch and the precision of the run.";
   explained.front()[0] = char(std::toupper(static_cast<unsigned char>(explained.front()[0])));
-  return fmt::format("{} {}. Check that first.", text, fmt::join(explained, "; "));
+  return fmt::format("{} {}. Check that first.", text, joined(explained, "; "));
 }
 
 }  // namespace mpt::planner

@@ -16,11 +16,6 @@ int64_t index_at(const Json& row, const char* key) {
   const double number = number_at(row, key);
   return number >= 0.0 && number <= 1e9 ? int64_t(number) : -1;
 }
-// The text under a key; empty if there is none.
-std::string text_at(const Json& row, const char* key) {
-  const auto found = row.find(key);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
-}
 const Json& list_at(const Json& row, const char* key) {
   static const Json nothing = Json::array();
   const auto found = row.find(key);
@@ -118,10 +113,10 @@ MeasuredRun read_run_log(const std::string& text, const std::string& name, const
 }
 
 std::string readable_logs() {
-  std::string text;
-  for (const frameworks::LogReader& reader : frameworks::log_readers())
-    text += fmt::format("{}{} (\"{}\")", text.empty() ? "" : ", ", reader.title, reader.mark);
-  return text;
+  const auto words = [](const frameworks::LogReader& reader) {
+    return fmt::format("{} (\"{}\")", reader.title, reader.mark);
+  };
+  return joined(mapped<std::string>(frameworks::log_readers(), words), ", ");
 }
 
 }  // namespace mpt::planner

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/door/question.h"
 
-#include <fmt/ranges.h>
-
 #include "base/version.h"
 #include "base/words.h"
 #include "core/bound_words.h"
@@ -166,8 +164,7 @@ Json answer_traffic(const QuestionOfProgram& q, const Watch& /*watch*/) {
 
 Json answer_why_not(const QuestionOfProgram& q, const Watch& /*watch*/) {
   const KnownPlan known = known_plan(q);
-  const auto resolved = problem_of(known, parse_bounds(q.layout, "layout"));
-  return {{"text", why_not(known, *resolved, q.layout)}};
+  return {{"text", why_not(known, *problem_of(known, parse_bounds(q.layout, "layout")), q.layout)}};
 }
 
 Json answer_compare(const QuestionOfProgram& q, const Watch& watch) {
@@ -195,8 +192,7 @@ Json answer_diagnose(const QuestionOfProgram& q, const Watch& watch) {
 }
 
 Json answer_export(const QuestionOfProgram& q, const Watch& /*watch*/) {
-  const Plan plan = known_plan(q).plan;
-  const std::vector<ExportedPlan> exports = exported_plans(q.to, plan, q.force);
+  const std::vector<ExportedPlan> exports = exported_plans(q.to, known_plan(q).plan, q.force);
   if (!q.folder.empty()) write_exported(exports, q.folder);
   Json all = Json::array();
   for (const ExportedPlan& one : exports)
@@ -237,7 +233,7 @@ Json answer_machine(const QuestionOfProgram& q, const Watch& /*watch*/) {
             {"nodes", 1},
             {"gpus_per_node", q.gpus.size()}};
   }
-  refuse(q.gpus.front(), fmt::format("a GPU of the catalog: {}", fmt::join(known, ", ")));
+  refuse(q.gpus.front(), fmt::format("a GPU of the catalog: {}", joined(known, ", ")));
   return {};
 }
 
@@ -299,7 +295,7 @@ const DoorAction& action_named(const std::string& name) {
     if (action.name == name) return action;
     names.emplace_back(action.name);
   }
-  detail::refuse_word("do", name, fmt::format("one of {}", fmt::join(names, ", ")), names);
+  detail::refuse_word("do", name, one_of(names), names);
 }
 
 }  // namespace
@@ -311,8 +307,8 @@ Json answer_of(const Json& question, const Watch& watch) {
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
   for (const auto& [key, value] : question.items()) {
     if (key != "do" && !contains(fields, key))
-      refuse_input("question", fmt::format("\"{}\" for {}", key, action.name),
-                   fmt::format("{}", fmt::join(fields, ", ")), "leave it out");
+      refuse_input("question", fmt::format("\"{}\" for {}", key, action.name), joined(fields, ", "),
+                   "leave it out");
   }
   for (const std::string& name : action.needs) {
     if (!question.contains(name))

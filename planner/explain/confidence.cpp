@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/confidence.h"
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <set>
 
@@ -257,7 +255,7 @@ std::string describe_new_kind(const Plan& plan) {
   if (words.empty()) return "";
   const std::string& framework = plan.layout.execution.framework;
   std::erase(words, framework);
-  return fmt::format("No published run is of this kind ({}{}{}): the range is wide.", fmt::join(words, ", "),
+  return fmt::format("No published run is of this kind ({}{}{}): the range is wide.", joined(words, ", "),
                      words.empty() ? "" : " with ", framework);
 }
 

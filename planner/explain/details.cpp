@@ -5,7 +5,6 @@
 
 #include "base/quantity.h"
 #include "base/terminal.h"
-#include "models/footprint.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/drawn_choice.h"
 #include "planner/explain/utilisation.h"
@@ -70,7 +69,7 @@ std::string describe_host_memory(const Plan& plan) {
                                          cluster.ranks_of_host(plan.layout.ranks()));
   if (built > 0)
     parts.push_back(fmt::format("each host holds {} while the model is built", part_of(double(built), room)));
-  return fmt::format("{}", fmt::join(parts, "; "));
+  return joined(parts, "; ");
 }
 
 std::string describe_prediction(const Plan& plan) {

@@ -4,7 +4,6 @@
 #include "base/quantity.h"
 #include "core/ties.h"
 #include "planner/explain/plan_parts.h"
-#include "planner/explain/screen.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/nothing_divides.h"
 
-#include <fmt/ranges.h>
-
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
@@ -107,10 +105,10 @@ std::string remedy_of(const SearchProblem& problem, const Words& all, const Word
     std::vector<std::string> options;
     for (const std::string& value : possible_values(problem, all, w))
       options.push_back(fmt::format("--{} {}", w.name, value));
-    if (!options.empty()) remedies.push_back(fmt::format("{}", fmt::join(options, " or ")));
+    if (!options.empty()) remedies.push_back(joined(options, " or "));
   }
   if (!remedies.empty())
-    return fmt::format("{}{}", fmt::join(remedies, ", or "),
+    return fmt::format("{}{}", joined(remedies, ", or "),
                        conflict.size() > 1 || remedies.size() > 1 ? " instead" : " instead of it");
   Words rest = all;
   for (const BoundWords& w : conflict) rest = without(rest, w.name);
@@ -131,7 +129,7 @@ std::string degrees_in_the_way(const SearchProblem& problem) {
     product *= std::min<int64_t>(values->front(), 10'000'000);
     if (product > 100'000'000) break;
   }
-  const std::string options = fmt::format("{}", fmt::join(given, " x "));
+  const std::string options = joined(given, " x ");
   if (product > problem.ranks)
     return fmt::format("{} needs {}, there {} {}", options, counted_devices(product, problem),
                        problem.ranks == 1 ? "is" : "are", format_count(problem.ranks));
@@ -164,7 +162,7 @@ std::string frequent_reasons(const SearchProblem& problem) {
   const size_t more = told.size() - std::min(kMost, told.size());
   told.resize(told.size() - more);
   if (more > 0) told.push_back(fmt::format("and {} more", more));
-  return fmt::format("{}", fmt::join(told, "; "));
+  return joined(told, "; ");
 }
 
 // The rule of model, batch or framework that a layout with the values breaks.
@@ -223,7 +221,7 @@ Problem job_in_the_way(const SearchProblem& problem) {
   return {"layouts",
           fmt::format("none divides the model and the batch over {}: {}",
                       counted_devices(problem.ranks, problem), frequent_reasons(problem)),
-          "", fmt::format("{}", fmt::join(remedies, ", or "))};
+          "", joined(remedies, ", or ")};
 }
 
 }  // namespace
@@ -240,8 +238,7 @@ SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words) {
   std::vector<std::string> parts;
   for (const BoundWords& w : words)
     for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
-  problem.bounds =
-      parts.empty() ? SearchBounds{} : parse_bounds(fmt::format("{}", fmt::join(parts, ",")), "");
+  problem.bounds = parts.empty() ? SearchBounds{} : parse_bounds(joined(parts, ","), "");
   return problem;
 }
 

@@ -62,26 +62,6 @@ std::string table_of(const PieceTimes& piece, double peak) {
   return table.text();
 }
 
-}  // namespace
-
-std::string describe_operators(const SearchProblem& problem, const Layout& layout) {
-  std::string text = fmt::format("Operators on one rank, for a micro-batch of {} x {} tokens\n",
-                                 layout.micro_batch, problem.workload.sequence);
-  const bool mixed = problem.cluster.mixed();
-  const DeviceSpec& device = mixed ? problem.cluster.groups.front().device : problem.cluster.device;
-  if (mixed) text += fmt::format("  on {}\n", device.name);
-  const double peak = reports::peak_flop_per_s(device, layout.precision);
-  for (const PieceTimes& piece : operator_times(problem, layout))
-    text += fmt::format("\n{}{}: forward {}, backward {}\n", piece.name,
-                        piece.count > 1 ? fmt::format(", {} of them", piece.count) : "",
-                        format_seconds(piece.seconds(InstructionKind::forward)),
-                        format_seconds(piece.seconds(InstructionKind::backward))) +
-            table_of(piece, peak);
-  return text;
-}
-
-namespace {
-
 // Its seconds are bytes, and compute takes none: a step's price is then its traffic, nothing of it hidden.
 class BytesOfCollectives final : public CostSource {
  public:
@@ -103,6 +83,22 @@ class BytesOfCollectives final : public CostSource {
 };
 
 }  // namespace
+
+std::string describe_operators(const SearchProblem& problem, const Layout& layout) {
+  std::string text = fmt::format("Operators on one rank, for a micro-batch of {} x {} tokens\n",
+                                 layout.micro_batch, problem.workload.sequence);
+  const bool mixed = problem.cluster.mixed();
+  const DeviceSpec& device = mixed ? problem.cluster.groups.front().device : problem.cluster.device;
+  if (mixed) text += fmt::format("  on {}\n", device.name);
+  const double peak = reports::peak_flop_per_s(device, layout.precision);
+  for (const PieceTimes& piece : operator_times(problem, layout))
+    text += fmt::format("\n{}{}: forward {}, backward {}\n", piece.name,
+                        piece.count > 1 ? fmt::format(", {} of them", piece.count) : "",
+                        format_seconds(piece.seconds(InstructionKind::forward)),
+                        format_seconds(piece.seconds(InstructionKind::backward))) +
+            table_of(piece, peak);
+  return text;
+}
 
 std::vector<RankTraffic> traffic_of_ranks(const Plan& plan) {
   const BytesOfCollectives bytes;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/plan_notes.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "core/bound_words.h"
 #include "frameworks/framework.h"
@@ -16,8 +14,8 @@ namespace mpt::planner {
 namespace {
 
 template <class E>
-std::string joined(const std::vector<E>& values) {
-  return fmt::format("{}", fmt::join(mapped<std::string>(values, enum_name<E>), ", "));
+std::string names_in_words(const std::vector<E>& values) {
+  return joined(mapped<std::string>(values, enum_name<E>), ", ");
 }
 
 bool is_scalar(const models::LayerProgram& layer, const Plan& plan, const DeviceSpec& device) {
@@ -37,10 +35,9 @@ struct Idle {
 };
 
 std::vector<std::string> told(const std::vector<Idle>& rows) {
-  std::vector<std::string> notes;
-  for (const Idle& row : rows)
-    if (row.given && row.idle) notes.push_back(fmt::format("{} changes nothing: {}.", row.option, row.why));
-  return notes;
+  return mapped_if<std::string>(
+      rows, [](const Idle& row) { return row.given && row.idle; },
+      [](const Idle& row) { return fmt::format("{} changes nothing: {}.", row.option, row.why); });
 }
 
 // The layout with the largest degrees within the bounds; 2 for a degree without bounds.
@@ -86,16 +83,16 @@ std::string training_words(const Training& t) {
   std::vector<std::string> parts;
   if (t.adapts())
     parts.push_back(fmt::format("LoRA of rank {} on {} over {} weights", t.adapter_rank,
-                                joined(t.adapter_targets), enum_name(t.frozen_format)));
-  if (!t.frozen.empty()) parts.push_back("frozen: " + joined(t.frozen));
+                                names_in_words(t.adapter_targets), enum_name(t.frozen_format)));
+  if (!t.frozen.empty()) parts.push_back("frozen: " + names_in_words(t.frozen));
   if (t.optimizer != OptimizerKind::adamw) parts.push_back("optimizer " + enum_name(t.optimizer));
   if (t.bf16_gradients) parts.emplace_back("gradients in bf16");
   if (t.deterministic) parts.emplace_back("deterministic kernels");
   if (t.packed_length > 0.0)
     parts.push_back(fmt::format("packed sequences, attention as of {} tokens each",
                                 format_count(int64_t(t.packed_length))));
-  if (!t.offloaded.empty()) parts.push_back("activations in CPU memory: " + joined(t.offloaded));
-  return fmt::format("{}", fmt::join(parts, "; "));
+  if (!t.offloaded.empty()) parts.push_back("activations in CPU memory: " + names_in_words(t.offloaded));
+  return joined(parts, "; ");
 }
 
 std::string precision_words(const Layout& l) {

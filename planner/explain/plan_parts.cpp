@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/plan_parts.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/cost/collective.h"
@@ -87,8 +85,8 @@ std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
   }
   std::vector<std::string> parts;
   for (const auto& [name, all] : carried)
-    parts.push_back(fmt::format("{} carries {}", name, fmt::join(all, ", ")));
-  return fmt::format("{}.", fmt::join(parts, "; "));
+    parts.push_back(fmt::format("{} carries {}", name, joined(all, ", ")));
+  return fmt::format("{}.", joined(parts, "; "));
 }
 
 std::string describe_groups(const SearchProblem& problem, const Candidate& candidate) {
@@ -112,10 +110,10 @@ std::string describe_groups(const SearchProblem& problem, const Candidate& candi
     for (size_t g = 0; g < problem.cluster.groups.size(); ++g)
       if (mask >> g & 1) names.push_back(problem.cluster.groups[g].name);
     parts.push_back(fmt::format("{} {} with {} layers on {} (at most {} per GPU)", h.ranks,
-                                h.ranks == 1 ? "stage" : "stages", h.layers, fmt::join(names, " and "),
+                                h.ranks == 1 ? "stage" : "stages", h.layers, joined(names, " and "),
                                 format_bytes(double(h.peak_bytes))));
   }
-  return fmt::format("Placement: {}.", fmt::join(parts, "; "));
+  return fmt::format("Placement: {}.", joined(parts, "; "));
 }
 
 PipelineIdle pipeline_idle(const StepProgram& program, std::span<const double> durations_s,

@@ -2,8 +2,6 @@
 #include "planner/explain/screen.h"
 #include "planner/explain/plan_notes.h"
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <set>
 
@@ -172,10 +170,10 @@ std::string choice_lines(const std::string& heading, const Layout& layout, const
                          const Palette& palette, const std::string& more) {
   const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
   const std::string words = describe_layout_in_words(layout, &workload);
-  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
-  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(layout),
-                                    more.empty() ? "" : "; " + more),
-                        std::string(first.size(), ' '));
+  return with_heading(wrapped(words, first), heading, palette.heading(heading)) +
+         wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(layout),
+                             more.empty() ? "" : "; " + more),
+                 std::string(first.size(), ' '));
 }
 
 // The row of the ranking that a weighed risk names; null if there is none.
@@ -233,10 +231,10 @@ std::string describe_reasons(const Plan& plan, size_t lines, const Palette& pale
 // "15 and 14 nodes", those with a layout for which `holds`; empty where there are none.
 template <class Holds>
 std::string nodes_where(const Plan& plan, Holds&& holds) {
-  std::vector<std::string> words;
-  for (const FewerNodes& f : plan.fewer_nodes)
-    if (f.best && holds(f)) words.push_back(format_count(f.nodes));
-  const std::string all = fmt::format("{}", fmt::join(words, " and "));
+  const auto words = mapped_if<std::string>(
+      plan.fewer_nodes, [&](const FewerNodes& f) { return f.best && holds(f); },
+      [](const FewerNodes& f) { return format_count(f.nodes); });
+  const std::string all = joined(words, " and ");
   return all.empty() ? "" : all + (all == "1" ? " node" : " nodes");
 }
 
@@ -345,10 +343,9 @@ std::string describe_figures(const Plan& predicted, const Palette& palette, cons
 }
 
 std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette) {
-  std::string text;
-  for (const std::string& note : notes)
-    text += with_heading(wrapped(note, "NOTE  "), "NOTE", palette.caution("NOTE"));
-  return text;
+  return sum_of<std::string>(notes, [&](const std::string& note) {
+    return with_heading(wrapped(note, "NOTE  "), "NOTE", palette.caution("NOTE"));
+  });
 }
 
 std::string describe_lack(const Rejection& lack, const ClusterSpec& cluster) {

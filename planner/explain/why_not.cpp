@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/why_not.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/bound_words.h"
 #include "core/ties.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_divides.h"
-#include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/search.h"
 #include "reports/utilisation.h"
@@ -49,7 +46,7 @@ class Circumstances {
     std::string text = "What would change the answer\n";
     for (const std::string& line : wins_) text += "  " + line + "\n";
     if (!losses_.empty())
-      text += fmt::format("  Not {}: other layouts would still be faster.\n", fmt::join(losses_, ", nor "));
+      text += fmt::format("  Not {}: other layouts would still be faster.\n", joined(losses_, ", nor "));
     return wins_.empty() && losses_.empty() ? "" : text;
   }
 
@@ -75,7 +72,7 @@ class Circumstances {
     const Layout& layout = mine.best.front().estimate.layout;
     const std::vector<std::string> broken = broken_bounds(q_.plan.request.bounds, layout);
     wins_.push_back(fmt::format("With {}{}{} it wins: {} takes {} per step.", what,
-                                broken.empty() ? "" : ", and without ", fmt::join(broken, " and "),
+                                broken.empty() ? "" : ", and without ", joined(broken, " and "),
                                 layout_name(layout), format_seconds(mine_s)));
     return true;
   }
@@ -130,7 +127,7 @@ std::string not_allowed(const Question& q, const Layout& faster) {
            "What would change the answer\n  Planning without a layout.\n";
   const std::vector<std::string> broken = broken_bounds(q.plan.request.bounds, faster);
   if (!broken.empty()) {
-    const std::string set = fmt::format("{}", fmt::join(broken, " and "));
+    const std::string set = joined(broken, " and ");
     return fmt::format(
         "it was not chosen because you set {0}.\nWhat would change the answer\n  Planning again without "
         "{0}.\n",

@@ -153,8 +153,7 @@ std::string junit_text(const CheckReport& report) {
       count_of(report, RecipeVerdict::cannot_judge) + count_of(report, RecipeVerdict::not_read);
   const size_t failures =
       count_of(report, RecipeVerdict::illegal) + count_of(report, RecipeVerdict::does_not_fit);
-  std::string cases;
-  for (const CheckedRecipe& c : report.recipes) cases += junit_case(c);
+  const auto cases = sum_of<std::string>(report.recipes, junit_case);
   const std::string counts =
       fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\"", report.recipes.size(), failures, errors);
   return fmt::format(

@@ -43,9 +43,9 @@ void complete_layout(frameworks::Imported& in, const ModelSpec& model, int64_t r
   Layout& l = in.layout;
   if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
   if (l.zero > 0 && l.replicas() % in.shard_groups != 0)
-    throw frameworks::FrameworkRefusal(
-        Problem{file, fmt::format("{} replicas in {} groups", l.replicas(), in.shard_groups),
-                "a number of groups that divides the replicas", ""});
+    throw frameworks::FrameworkRefusal(file,
+                                       fmt::format("{} replicas in {} groups", l.replicas(), in.shard_groups),
+                                       "a number of groups that divides the replicas");
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
   if (model.moe() == nullptr) {
     l.expert = 1;
@@ -74,9 +74,9 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   request.cluster.value = profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
   const int64_t ranks = asked.gpus > 0 ? asked.gpus : request.cluster.value->devices;
   if (asked.gpus > 0 && in.ranks > 0 && in.layout.data > 0 && asked.gpus != in.ranks)
-    throw frameworks::FrameworkRefusal(
-        Problem{file, fmt::format("its batch and degrees are for {} ranks", in.ranks),
-                fmt::format("{} ranks, as many as GPUs", asked.gpus), "change one of them"});
+    throw frameworks::FrameworkRefusal(file, fmt::format("its batch and degrees are for {} ranks", in.ranks),
+                                       fmt::format("{} ranks, as many as GPUs", asked.gpus),
+                                       "change one of them");
   complete_layout(in, *request.model.value, ranks, file);
   set_execution(in, framework, request.cluster.value->device);
   if (request.global_batch == 0) request.global_batch = in.workload.global_batch;

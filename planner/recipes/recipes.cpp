@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/recipes/recipes.h"
 
-#include <fmt/ranges.h>
-
 #include <array>
 
 #include "base/json.h"
@@ -228,8 +226,7 @@ RecipeRequest read_recipe(const Recipe& recipe, const PlanRequest& asked) {
                                                       : code.importer.read_part(recipe.file, recipe.part);
   if (in.refused) throw frameworks::FrameworkRefusal(*in.refused);
   if (!in.unknown.empty())
-    refuse_input(recipe.file.string(),
-                 fmt::format("{}: not known", cut_text(fmt::format("{}", fmt::join(in.unknown, ", ")), 200)),
+    refuse_input(recipe.file.string(), fmt::format("{}: not known", cut_text(joined(in.unknown, ", "), 200)),
                  "keys that are known, since others may change time or memory",
                  "take them out of a copy of the file, if they do not");
   const std::string name = recipe.part.empty() ? recipe.file.string() : recipe.part;

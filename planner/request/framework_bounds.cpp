@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/request/resolve_parts.h"
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
@@ -53,16 +51,16 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
     if (!asked.at(what).first) missing.push_back(always.back());
   }
   if (missing.empty()) return;
-  refuse_input(overlaps, fmt::format("lacks {}", fmt::join(missing, ", ")),
-               fmt::format("{}: {} cannot switch them off", fmt::join(always, ", "), framework.title),
-               fmt::format("--overlap {}", fmt::join(always, ",")));
+  refuse_input(overlaps, fmt::format("lacks {}", joined(missing, ", ")),
+               fmt::format("{}: {} cannot switch them off", joined(always, ", "), framework.title),
+               fmt::format("--overlap {}", joined(always, ",")));
 }
 
 [[noreturn]] void refuse_training(const SearchProblem& problem, const std::string& reason) {
   const auto others = frameworks::frameworks_that_train(problem.model, problem.training, problem.precision);
   refuse_input("--framework", reason,
                others.empty() ? "a way to train that one of the frameworks has for this model"
-                              : fmt::format("one that does: {}", fmt::join(others, ", ")),
+                              : fmt::format("one that does: {}", joined(others, ", ")),
                others.empty() ? "train in another way, or search with --beyond-framework"
                               : "name another --framework, or search with --beyond-framework");
 }
@@ -81,7 +79,7 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
             ? "search with --beyond-framework"
             : fmt::format(
                   "name a framework that trains it, --framework {}, or search with --beyond-framework",
-                  fmt::join(others, " or ")));
+                  joined(others, " or ")));
   }
   if (const auto r = frameworks::supports_training(framework, problem.training))
     refuse_training(problem, r->reason);

@@ -3,8 +3,6 @@
 // Options of a request as they are typed: the words of the command line, of --over, and of programs.
 #include "planner/request/resolve.h"
 
-#include <fmt/ranges.h>
-
 #include "base/quantity.h"
 #include "base/words.h"
 
@@ -73,8 +71,7 @@ void set_option(PlanRequest& request, const std::string& name, const std::string
   PlanRequest::describe(of_request);
   OptionSetter<SearchBounds> of_bounds{request.bounds, name, word, one, known};
   SearchBounds::describe(of_bounds);
-  if (!of_request.found && !of_bounds.found)
-    detail::refuse_word("--over", name, fmt::format("one of {}", fmt::join(known, ", ")), known);
+  if (!of_request.found && !of_bounds.found) detail::refuse_word("--over", name, one_of(known), known);
 }
 
 }  // namespace mpt::planner

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/request/resolve_parts.h"
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/gpu_memory.h"
@@ -41,7 +39,7 @@ void check_has_modules(const std::string& framework) {
   const auto names = frameworks::framework_names(
       [](const frameworks::Framework& other) { return other.abilities.recompute_modules; });
   refuse_input("--recompute-modules", fmt::format("with --framework {}", framework),
-               fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")));
+               fmt::format("--framework {}, whose modules they are", joined(names, " or ")));
 }
 
 // Megatron-LM refuses these modules for a model that lacks them (transformer_config.py:1784).
@@ -124,7 +122,7 @@ SelectiveRecompute selective_of(const PlanRequest& r, const ModelSpec& model, co
     if (contains(known, name)) continue;
     refuse_input("--recompute-modules",
                  fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
-                 fmt::format("some of {}", fmt::join(known, ", ")));
+                 fmt::format("some of {}", joined(known, ", ")));
   }
   check_has_modules(execution.framework);
   set_recompute_modules(r.recompute_modules, selective);
@@ -189,7 +187,7 @@ Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Exe
     if (known) continue;
     const auto names = mapped<std::string>(kOverlapNames, [](const auto& overlap) { return overlap.first; });
     refuse_input("--overlap", "\"" + word.substr(0, 40) + "\"",
-                 fmt::format("none, or some of {}", fmt::join(names, ", ")));
+                 fmt::format("none, or some of {}", joined(names, ", ")));
   }
   return overlaps;
 }

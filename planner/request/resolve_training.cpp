@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/request/resolve_parts.h"
 
-#include <fmt/ranges.h>
-
 #include <cstdlib>
 
 #include "base/error.h"
@@ -153,7 +151,7 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
   const auto others = frameworks::framework_names(
       [&](const frameworks::Framework& other) { return keeps_gradients_in(other, problem, asked); });
   const std::string named =
-      others.empty() ? "" : fmt::format(", or --framework with one of {}", fmt::join(others, ", "));
+      others.empty() ? "" : fmt::format(", or --framework with one of {}", joined(others, ", "));
   refuse_input("--gradients", fmt::format("{} with {}", enum_name(asked), framework.title),
                fmt::format("{}, in which it keeps gradients{}", enum_name(own), named),
                "leave --gradients out, or search with --beyond-framework");

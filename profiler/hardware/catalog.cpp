@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/catalog.h"
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "base/quantity.h"
 #include "profiler/hardware/cluster_file.h"
@@ -112,10 +110,9 @@ UserError unknown_cluster(const std::string& name) {
   const NodeEntry* const near = nearest_node(name);
   const std::string hint =
       near != nullptr ? fmt::format("; did you mean \"{}\"?", near->name) : did_you_mean(name, known);
-  return UserError(
-      Problem{"--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
-              fmt::format("one of {} with a count, a GPU's name or a file", fmt::join(known, ", ")),
-              "for example dgx-h100:8 or 16xh100; docs/clusters.md says how to describe your own"});
+  return UserError("--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
+                   fmt::format("one of {} with a count, a GPU's name or a file", joined(known, ", ")),
+                   "for example dgx-h100:8 or 16xh100; docs/clusters.md says how to describe your own");
 }
 
 // Translates other people's names of GPUs and machines into the catalog's: "h100:16", "16xh100" and "H100 x
@@ -200,10 +197,10 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   if (names.size() == 1) {
     std::vector<std::string> variants = node_names();
     std::erase_if(variants, [](const std::string& node) { return node.find('@') == std::string::npos; });
-    refuse_input(where, fmt::format("\"@{}\" behind one cluster", words[1].substr(0, 40)),
-                 fmt::format("one of the variants {}, or clusters joined by + and their link",
-                             fmt::join(variants, ", ")),
-                 "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
+    refuse_input(
+        where, fmt::format("\"@{}\" behind one cluster", words[1].substr(0, 40)),
+        fmt::format("one of the variants {}, or clusters joined by + and their link", joined(variants, ", ")),
+        "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
   }
   if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups)
     refuse_input(where,
@@ -218,15 +215,14 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
     if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed())
       refuse_input(where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
                    "GPU clusters that are not mixed themselves", "plan for it alone");
-    const bool slower = parts.empty() || part.network.bandwidth_bytes_per_s < link.bandwidth_bytes_per_s;
-    if (slower) link = part.network;
+    if (parts.empty() || part.network.bandwidth_bytes_per_s < link.bandwidth_bytes_per_s) link = part.network;
     devices += part.cluster.devices;
     parts.push_back(std::move(part.cluster));
   }
   if (devices > kMostDevices)
     refuse_input(where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices));
   // The name states how the text was understood, not the text itself.
-  std::string name = fmt::format("{}", fmt::join(names, "+"));
+  std::string name = joined(names, "+");
   const auto add = [&name](std::string property) {
     std::erase(property, ' ');
     name += "@" + property;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/cluster_file.h"
 
-#include <fmt/ranges.h>
-
 #include <filesystem>
 
 #include "base/json.h"
@@ -26,8 +24,7 @@ void check_keys(const Json& json, const std::string& file, const std::string& po
     if (!json.is_object() || contains(known, key)) continue;
     const std::string meant = nearest_name(key, known);
     problems.add(pointer + "/" + detail::escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"",
-                 fmt::format("one of {}", fmt::join(known, ", ")),
-                 meant.empty() ? kDocumented : "did you mean \"" + meant + "\"?");
+                 one_of(known), meant.empty() ? kDocumented : "did you mean \"" + meant + "\"?");
   }
   problems.throw_if_any();
 }
@@ -92,7 +89,7 @@ Json whole_device(const Json& device, const DeviceSpec* usual, const std::string
     refuse_input(
         where,
         fmt::format("unknown GPU \"{}\"{}", name.substr(0, 80), did_you_mean(name, names_of_devices())),
-        fmt::format("one of {}", fmt::join(names_of_devices(), ", ")));
+        one_of(names_of_devices()));
   return device_like(node->device, device.is_string() ? Json::object() : device);
 }
 
@@ -194,7 +191,7 @@ NodeEntry node_like(const Json& json, const std::string& file) {
   refuse_input(where,
                fmt::format("unknown {} \"{}\"{}", by_device ? "GPU" : "node", name.substr(0, 80),
                            did_you_mean(name, known)),
-               fmt::format("one of {}", fmt::join(known, ", ")));
+               one_of(known));
 }
 
 NamedCluster read_short(const Json& json, const std::string& file, const std::string& name,
@@ -248,9 +245,8 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
     json["device"] = whole_device(json["device"], nullptr, file, "/device");
   for (size_t g = 0; json.contains("groups") && json["groups"].is_array() && g < json["groups"].size(); ++g) {
     Json& group = json["groups"][g];
-    const std::string at = fmt::format("/groups/{}/device", g);
     if (group.is_object() && group.contains("device"))
-      group["device"] = whole_device(group["device"], nullptr, file, at);
+      group["device"] = whole_device(group["device"], nullptr, file, fmt::format("/groups/{}/device", g));
   }
   auto cluster = from_json<ClusterSpec>(json, file);
   check_file(cluster, file);
@@ -341,8 +337,7 @@ void check_kernels(const ClusterSpec& cluster, const std::string& where) {
     refuse_input(where + " at " + at + "/kernels",
                  fmt::format("no measured kernels of \"{}\"{}", device.kernels.substr(0, 80),
                              did_you_mean(device.kernels, known)),
-                 fmt::format("one of {}", fmt::join(known, ", ")),
-                 "or leave it out: prices are then a roofline of the peak rates");
+                 one_of(known), "or leave it out: prices are then a roofline of the peak rates");
   };
   // The device of a mixed cluster only summarizes the devices of its groups.
   if (!cluster.mixed()) check(cluster.device, "/device");

@@ -103,9 +103,8 @@ class NcclTests {
   void look_at_header(std::string_view text) {
     static const std::regex rank(R"(#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+))");
     if (const size_t at = text.find("_perf"); at != std::string_view::npos) {
-      const std::string named = operation_in(std::string(text));
       if (text.find("Collective test starting") != std::string_view::npos || operation_.empty())
-        operation_ = named;
+        operation_ = operation_in(std::string(text));
     }
     if (text.find("# Using devices") != std::string_view::npos) ranks_of_host_.clear();
     std::cmatch found;
@@ -120,9 +119,7 @@ class NcclTests {
     return name;
   }
   int64_t counted_ranks() const {
-    int64_t ranks = 0;
-    for (const auto& [host, count] : ranks_of_host_) ranks += count;
-    return ranks;
+    return sum_of<int64_t>(ranks_of_host_, [](const auto& host) { return host.second; });
   }
   int64_t ranks() const {
     const int64_t ranks = hints_.ranks > 0 ? hints_.ranks : counted_ranks();

@@ -214,9 +214,8 @@ KernelTables tables_of(const KernelProfile& profile) {
 }
 
 std::vector<std::string> kernel_table_names() {
-  std::vector<std::string> names;
-  for (const auto& [file, text] : kernel_files()) names.emplace_back(file.substr(0, file.rfind('.')));
-  return names;
+  return mapped<std::string>(kernel_files(),
+                             [](const auto& file) { return file.first.substr(0, file.first.rfind('.')); });
 }
 
 const KernelTables* kernel_tables(const DeviceSpec& device) {

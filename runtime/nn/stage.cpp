@@ -287,8 +287,7 @@ std::vector<float> Stage::take_probabilities(int micro_batch, int64_t position) 
 }
 
 void Stage::backward(int micro_batch, const void* output_gradient, void* input_gradient) {
-  State::InFlight& flight = state_->find(micro_batch);
-  state_->backward(flight, output_gradient, input_gradient, true);
+  state_->backward(state_->find(micro_batch), output_gradient, input_gradient, true);
   state_->in_flight.erase(micro_batch);
 }
 

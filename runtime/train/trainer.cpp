@@ -71,16 +71,8 @@ class Run {
  public:
   Run(const Plan& plan, const TrainOptions& options, const RunInputs& inputs, const OnStep& on_step,
       const std::atomic<bool>& stop, DataType type)
-      : plan_(plan),
-        options_(options),
-        inputs_(inputs),
-        on_step_(on_step),
-        stop_(stop),
-        type_(type),
-        program_(program_of(plan)),
-        grid_(plan.layout),
-        world_(make_world()),
-        spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())) {
+      : plan_(plan), options_(options), inputs_(inputs), on_step_(on_step), stop_(stop), type_(type) {
+    spans_.assign(size_t(program_.ranks), std::vector<Span>(program_.instructions.size()));
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
     result_.expert_load.assign(size_t(program_.ranks), 0.0);
     make_devices();
@@ -457,9 +449,9 @@ class Run {
   const OnStep& on_step_;
   const std::atomic<bool>& stop_;
   DataType type_;
-  StepProgram program_;
-  RankGrid grid_;
-  std::unique_ptr<World> world_;
+  StepProgram program_ = program_of(plan_);
+  RankGrid grid_{plan_.layout};
+  std::unique_ptr<World> world_ = make_world();
   std::optional<HangWatchdog> last_resort_;       // outlives the devices, which await their work
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
   std::unique_ptr<World> device_world_;           // null: world_ also moves device memory

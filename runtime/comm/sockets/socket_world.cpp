@@ -258,11 +258,7 @@ class SocketWorld final : public MessageWorld {
 class SocketChannel final : public Channel {
  public:
   SocketChannel(SocketWorld& world, std::string name, std::vector<int> members, int rank)
-      : world_(world),
-        name_(std::move(name)),
-        members_(std::move(members)),
-        rank_(rank),
-        id_(group_id(name_, members_)) {}
+      : world_(world), name_(std::move(name)), members_(std::move(members)), rank_(rank) {}
 
   void exchange(std::span<const Sent> sent, std::span<const Received> received,
                 const char* operation) override {
@@ -287,7 +283,7 @@ class SocketChannel final : public Channel {
   const std::string name_;
   const std::vector<int> members_;
   const int rank_;  // of the run
-  const uint64_t id_;
+  const uint64_t id_ = group_id(name_, members_);
 };
 
 std::unique_ptr<Channel> SocketWorld::channel(int world_rank, const std::vector<int>& members,
