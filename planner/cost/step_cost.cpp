@@ -108,17 +108,17 @@ PieceCosts::PieceCosts(models::PiecePrograms& programs, const CostSource& source
     layers_.push_back(alike != nullptr && !kinds_->has_experts(kind)
                           ? alike->layers_[kind]
                           : price(programs.layer(kind), Piece::layer));
-  if (alike != nullptr) least_work_without_experts_s_ = alike->least_work_without_experts_s_;
+  if (alike != nullptr) without_experts_s_ = alike->without_experts_s_;
   for (size_t kind = 0; alike == nullptr && kind < kinds_->size(); ++kind) {
     LayerKind without = kinds_->kind(kind);
     without.moe.reset();
-    if (!without.has_mixer() && !without.has_mlp()) continue;  // nothing is left
-    const double layer_s =
-        !kinds_->has_experts(kind)
-            ? layer_least_s(kind)
-            : least_s(price(models::layer_program(model_, without, programs.layout(), programs.sequence()),
-                            Piece::layer));
-    least_work_without_experts_s_ += double(kinds_->all()[kind]) * layer_s;
+    if (!without.has_mixer() && !without.has_mlp())  // nothing is left
+      without_experts_s_.push_back(0.0);
+    else if (!kinds_->has_experts(kind))
+      without_experts_s_.push_back(layer_least_s(kind));
+    else
+      without_experts_s_.push_back(least_s(price(
+          models::layer_program(model_, without, programs.layout(), programs.sequence()), Piece::layer)));
   }
 }
 
@@ -132,18 +132,6 @@ double PieceCosts::least_layer_forward_s() const {
   for (const std::array<PieceCost, 3>& kind : layers_)
     for (const PieceCost& cost : kind) least = std::min(least, cost.forward_s);
   return least;
-}
-
-double PieceCosts::least_way_s() const {
-  const auto way_s = [](const PieceCost& c) {
-    return c.forward_s + std::min(c.backward_s, c.input_gradient_s);
-  };
-  double sum = way_s(embedding_) + way_s(head_);
-  for (size_t kind = 0; kind < layers_.size(); ++kind) {
-    const auto& [none, selective, full] = layers_[kind];
-    sum += double(kinds_->all()[kind]) * std::min({way_s(none), way_s(selective), way_s(full)});
-  }
-  return sum;
 }
 
 StageKind PieceCosts::kind(const StageContent& content, int64_t recomputed) const {

@@ -68,10 +68,15 @@ class PieceCosts {
   double embedding_least_s() const { return least_s(embedding_); }
   double head_least_s() const { return least_s(head_); }
   double least_layer_forward_s() const;
-  /// A micro-batch's way through all layers and back, under any schedule and recompute.
-  double least_way_s() const;
-  /// Work of all layers without their experts: no placement of experts is faster.
-  double least_work_without_experts_s() const { return least_work_without_experts_s_; }
+  /// The least time of a micro-batch's way through a piece and back, under any schedule and recompute.
+  double layer_way_s(size_t kind) const {
+    const auto& [none, selective, full] = layers_[kind];
+    return std::min({way_s(none), way_s(selective), way_s(full)});
+  }
+  double embedding_way_s() const { return way_s(embedding_); }
+  double head_way_s() const { return way_s(head_); }
+  /// The least time of a layer without its experts: no placement of experts is faster.
+  double layer_without_experts_s(size_t kind) const { return without_experts_s_[kind]; }
   double embedding_round_trip_s() const { return embedding_.forward_s + embedding_.backward_s; }
   double head_round_trip_s() const { return head_.forward_s + head_.backward_s; }
 
@@ -79,6 +84,7 @@ class PieceCosts {
   static double least_s(const PieceCost& c) {
     return c.forward_s + std::min(c.backward_s, c.input_gradient_s + c.weight_gradient_s);
   }
+  static double way_s(const PieceCost& c) { return c.forward_s + std::min(c.backward_s, c.input_gradient_s); }
   static double least_s(const std::array<PieceCost, 3>& by_recompute) {
     return std::min({least_s(by_recompute[0]), least_s(by_recompute[1]), least_s(by_recompute[2])});
   }
@@ -87,7 +93,7 @@ class PieceCosts {
   std::shared_ptr<const models::LayerKinds> kinds_;
   std::vector<std::array<PieceCost, 3>> layers_;  // by kind and Recompute
   PieceCost embedding_, head_;
-  double least_work_without_experts_s_ = 0.0;
+  std::vector<double> without_experts_s_;  // by kind
 };
 
 /// Seconds of collectives inside a stage's forward, backward, input gradient and weight gradient.

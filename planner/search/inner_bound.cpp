@@ -60,9 +60,10 @@ double fullest_rank_s(const SplitModel& split, int64_t ranks) {
 
 // Work of one micro-batch on a rank, and number of stages below the rank. Both are averaged over the ranks
 // with weights that make the division of the work cancel out: 1 / (time of the whole model on the rank's
-// devices). The slowest rank is no faster. `work_s`: of the whole model, by pool.
+// devices). The slowest rank is no faster. `work_s`: of the whole model, by pool. `share`: of the model, with
+// each piece on the devices that are best at it (SplitPrices::least_share).
 std::pair<double, double> average_rank(const SearchProblem& problem, const Layout& layout,
-                                       std::span<const double> work_s) {
+                                       std::span<const double> work_s, double share) {
   const auto ranks = double(layout.pipeline);
   if (problem.pools.empty()) return {work_s.front() / ranks, 0.5 * (ranks - 1.0)};
   double weights = 0.0, place = 0.0;
@@ -74,7 +75,7 @@ std::pair<double, double> average_rank(const SearchProblem& problem, const Layou
     weights += 1.0 / slowest_s;
     place += double(r) / slowest_s;
   }
-  return {1.0 / weights, place / weights};
+  return {share / weights, place / weights};
 }
 
 // A micro-batch is launched forward and backward on every rank, on the devices that are quickest at it.
@@ -85,13 +86,13 @@ double launches_s(const SearchProblem& problem, const Layout& layout) {
 
 // Micro-batches alone: work, and waiting for it.
 double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split,
-                    std::span<const double> work_s) {
+                    std::span<const double> work_s, double share) {
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
   const auto [best_rate, best_total_rate] = contention_of(problem, layout).best(layout.pipeline);
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
-  const auto [average_s, stages_below] = average_rank(problem, layout, work_s);
+  const auto [average_s, stages_below] = average_rank(problem, layout, work_s, share);
   const double filling = stages_below * split.prices().least_layer_forward_s / best_rate;
   const double launches = launches_s(problem, layout);
   const double work = micro * average_s + launches;
@@ -118,18 +119,21 @@ InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, co
     return ranks_share_of_sharding_s(layout, split, micro, source) / ranks;
   });
   bound.step_end_s = optimizer_s(problem, layout, share) * (1.0 - 1e-9);
-  const double work_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding;
+  const SplitPrices& prices = split.prices();
+  const double work_s =
+      work_bound_s(problem, layout, split, prices.least_work_s, prices.least_share) + sharding;
   bound.bound_s = work_s * (1.0 - 1e-9) + bound.step_end_s;
   bound.floor_bytes = floor_bytes(layout, split);
   return bound;
 }
 
 UnpricedBounds::UnpricedBounds(const SearchProblem& problem, const Layout& degrees, const SplitModel& split) {
-  for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
-    std::vector<double> work_s;
-    for (const auto& by_recompute : split.prices().least_work_by_recompute_s)
-      work_s.push_back(by_recompute[size_t(recompute)]);
-    of_one_chunk_s_[size_t(recompute)] = work_bound_s(problem, degrees, split, work_s) * (1.0 - 1e-9);
+  const SplitPrices& prices = split.prices();
+  for (size_t r = 0; r < of_one_chunk_s_.size(); ++r) {
+    const auto work_s =
+        mapped<double>(prices.least_work_by_recompute_s, [r](const auto& by) { return by[r]; });
+    of_one_chunk_s_[r] =
+        work_bound_s(problem, degrees, split, work_s, prices.least_share_by_recompute[r]) * (1.0 - 1e-9);
   }
   launches_s_ = launches_s(problem, degrees) * (1.0 - 1e-9);
 }
@@ -146,7 +150,9 @@ InnerBound degrees_bound(const SearchProblem& problem, const Layout& degrees, co
   if (bound.is_too_large()) return bound;
   const double step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));
   bound.bound_s =
-      (work_bound_s(problem, degrees, split, split.prices().least_work_s) + step_end_s) * (1.0 - 1e-9);
+      (work_bound_s(problem, degrees, split, split.prices().least_work_s, split.prices().least_share) +
+       step_end_s) *
+      (1.0 - 1e-9);
   return bound;
 }
 

@@ -42,8 +42,8 @@ struct LeafList {
   std::vector<Leaf> leaves;
   std::vector<Runners> runners;  // frameworks that take each, whatever its traits
   std::vector<uint16_t> price_of_leaf;
-  std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
-  std::vector<uint8_t> traits_of_leaf;     // index into the next one
+  std::vector<uint16_t> division_of_leaf;                      // into stages, and how they are placed
+  std::vector<uint8_t> traits_of_leaf;                         // index into the next one
   std::vector<std::pair<frameworks::Traits, int64_t>> traits;  // that leaves add, and the number of leaves
   NotDividing not_dividing;                                    // rules that fail
   size_t prices = 0, divisions = 0;

@@ -21,13 +21,8 @@ const SplitPrices& SplitModel::prices() const {
 }
 
 SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& programs,
-                         const SplitPrices* alike)
-    : least_layer_forward_s(std::numeric_limits<double>::infinity()),
-      least_head_s(least_layer_forward_s),
-      least_way_s(least_layer_forward_s),
-      least_work_without_experts_s(least_layer_forward_s) {
+                         const SplitPrices* alike) {
   const models::KindCounts& layers = programs.kinds()->all();
-  std::vector<double> least_s(layers.size(), 0.0);
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
     const PieceCosts& c =
         costs.emplace_back(programs, problem.source(pool), alike != nullptr ? &alike->costs[pool] : nullptr);
@@ -36,19 +31,45 @@ SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& pr
     std::array<double, 3>& by_recompute = least_work_by_recompute_s.emplace_back();
     by_recompute.fill(ends);
     for (size_t kind = 0; kind < layers.size(); ++kind) {
-      const double least = c.layer_least_s(kind);
-      work += double(layers[kind]) * least;
-      least_s[kind] = pool == 0 ? least : std::min(least_s[kind], least);
-      for (const auto& [recompute, name] : EnumNames<Recompute>::table())
-        by_recompute[size_t(recompute)] += double(layers[kind]) * c.layer_least_s(kind, recompute);
+      work += double(layers[kind]) * c.layer_least_s(kind);
+      for (size_t r = 0; r < by_recompute.size(); ++r)
+        by_recompute[r] += double(layers[kind]) * c.layer_least_s(kind, Recompute(r));
     }
-    least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
-    least_head_s = std::min(least_head_s, c.head_least_s());
-    least_way_s = std::min(least_way_s, c.least_way_s());
-    least_work_without_experts_s = std::min(least_work_without_experts_s, c.least_work_without_experts_s());
   }
+  // `seconds` or shares of one piece.
+  const auto least = [&](auto&& seconds) {
+    double least = seconds(size_t{0});
+    for (size_t pool = 1; pool < costs.size(); ++pool) least = std::min(least, seconds(pool));
+    return least;
+  };
+  const auto of_all = [&](auto&& embedding, auto&& head, auto&& layer) {
+    double sum = least(embedding) + least(head);
+    for (size_t kind = 0; kind < layers.size(); ++kind)
+      sum += double(layers[kind]) * least([&](size_t pool) { return layer(pool, kind); });
+    return sum;
+  };
+  const auto share = [&](auto&& work, auto&& layer) {
+    return of_all([&](size_t pool) { return costs[pool].embedding_least_s() / work(pool); },
+                  [&](size_t pool) { return costs[pool].head_least_s() / work(pool); },
+                  [&](size_t pool, size_t kind) { return layer(pool, kind) / work(pool); });
+  };
+  least_share = share([&](size_t pool) { return least_work_s[pool]; },
+                      [&](size_t pool, size_t kind) { return costs[pool].layer_least_s(kind); });
+  for (size_t r = 0; r < least_share_by_recompute.size(); ++r)
+    least_share_by_recompute[r] =
+        share([&](size_t pool) { return least_work_by_recompute_s[pool][r]; },
+              [&](size_t pool, size_t kind) { return costs[pool].layer_least_s(kind, Recompute(r)); });
+  least_layer_forward_s = least([&](size_t pool) { return costs[pool].least_layer_forward_s(); });
+  least_head_s = least([&](size_t pool) { return costs[pool].head_least_s(); });
+  least_way_s = of_all([&](size_t pool) { return costs[pool].embedding_way_s(); },
+                       [&](size_t pool) { return costs[pool].head_way_s(); },
+                       [&](size_t pool, size_t kind) { return costs[pool].layer_way_s(kind); });
+  const auto nothing = [](size_t) { return 0.0; };
+  least_work_without_experts_s = of_all(
+      nothing, nothing, [&](size_t pool, size_t kind) { return costs[pool].layer_without_experts_s(kind); });
   for (size_t kind = 0; kind < layers.size(); ++kind)
-    layers_by_least_s.emplace_back(least_s[kind], layers[kind]);
+    layers_by_least_s.emplace_back(least([&](size_t pool) { return costs[pool].layer_least_s(kind); }),
+                                   layers[kind]);
   std::sort(layers_by_least_s.begin(), layers_by_least_s.end(), std::greater<>());
 }
 

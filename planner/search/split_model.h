@@ -25,10 +25,14 @@ struct SplitPrices {
   // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
   std::vector<double> least_work_s;
   std::vector<std::array<double, 3>> least_work_by_recompute_s;  // the same under one recompute
-  // The rest is on the fastest devices.
-  double least_layer_forward_s, least_head_s;
-  double least_way_s;  // of a micro-batch, there and back
-  double least_work_without_experts_s;
+  // The model as a share of itself, each piece on the devices that are best at it: 1 if all pieces take as
+  // many times as long on some devices as on others.
+  double least_share = 0.0;
+  std::array<double, 3> least_share_by_recompute{};
+  // The rest is of each piece on the devices that are fastest at it.
+  double least_layer_forward_s = 0.0, least_head_s = 0.0;
+  double least_way_s = 0.0;  // of a micro-batch, there and back
+  double least_work_without_experts_s = 0.0;
   std::vector<std::pair<double, int64_t>>
       layers_by_least_s;  // least work and number of layers, dearest first
 };
