@@ -28,9 +28,15 @@ Division LayoutResolver::even(const Layout& node, const Leaf& leaf) {
   return prices_.even(node.pipeline * leaf.chunks);
 }
 
-// All shardings of a node of degrees have its stages.
+// All layouts below a node of degrees have its stages, though their prices and limits depend on more.
 Division LayoutResolver::balanced(const Layout& node, const Leaf& leaf, StageSplit split) {
-  if (node.zero >= 3 && is_narrow(node.precision)) return balanced(with_sharding(node, {}), leaf, split);
+  const bool as_degrees = node.zero == 0 && !node.offload_optimizer && node.chunks == 1;
+  if (!as_degrees && (!problem_.pools.empty() || is_narrow(node.precision))) {
+    Layout degrees = with_sharding(node, {});
+    degrees.chunks = 1;
+    degrees.schedule = Layout{}.schedule;
+    return balanced(degrees, leaf, split);
+  }
   return prices_.balanced(prices_.split(node), node.pipeline * leaf.chunks, slowness(node, leaf, split));
 }
 

@@ -103,9 +103,9 @@ class SearchSession {
     Evaluation evaluation = evaluate_by_rounds(problem, e, resolvers_.front()->programs());
     MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == found.peak_bytes &&
                   std::abs(evaluation.step_time_s - found.step_time_s) <= 1e-9 * found.step_time_s,
-              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again, {}",
               layout_name(found.layout), found.step_time_s, found.peak_bytes, evaluation.step_time_s,
-              evaluation.peak_bytes);
+              evaluation.peak_bytes, evaluation.rejection ? evaluation.rejection->reason : "which fit");
     return {std::move(e), std::move(evaluation)};
   }
 

@@ -134,6 +134,33 @@ TEST(Arrangement, NoInnerBoundIsAboveItsLeaves) {
   EXPECT_GT(expect_bounds_rise(resolve(request)->problem), 1000);
 }
 
+// mpt-run's buffers of NCCL, and so the limits of ranks, depend on all of a layout. Its stages do not.
+TEST(Arrangement, LayoutsBelowANodeOfDegreesHaveItsStages) {
+  PlanRequest request;
+  request.model.name = "olmo2-32b";
+  request.cluster.name = "dgx-b200:1+dgx-h100:1@400Gb/s";
+  request.framework = frameworks::own_runtime().name;
+  request.global_batch = 64;
+  request.bounds.micro_batch = {1};
+  const auto resolved = resolve(request);
+  LayoutResolver resolver(resolved->problem);
+  int64_t n = 0, compared = 0;
+  visit_degrees(resolved->problem, [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
+    for (const Sharding& sharding : shardings) {
+      const Layout node = with_sharding(degrees, sharding);
+      for (const Leaf& leaf : leaves_of(resolved->problem, node)) {
+        const StageKinds* const stages = resolver.stages(degrees, leaf);
+        if (n++ % 7 != 0 || stages == nullptr) continue;
+        const Layout layout = resolver.layout(node, leaf);
+        EXPECT_EQ(layout.layers_per_stage, resolver.layout(degrees, leaf).layers_per_stage);
+        EXPECT_EQ(resolver.stages(layout, leaf), stages) << layout_name(layout);
+        ++compared;
+      }
+    }
+  });
+  EXPECT_GT(compared, 1000);
+}
+
 TEST(Arrangement, TheBestOfAllSelectionsAndOrdersIsTaken) {
   int not_as_given = 0;
   for (uint32_t seed = 500; seed < 540; ++seed) {
