@@ -123,6 +123,14 @@ void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem&
   row->role = Role::simplest;
 }
 
+// Data parallelism alone if it runs, also beside a layout of few kinds; else the simplest that was found.
+void add_simplest(const ArrangedSearch* plain, const ArrangedSearch& search, Plan& plan) {
+  if (plain == nullptr)
+    add_simplest(search.result.simplest, search.problem, plan.ranking);
+  else if (kinds_of_parallelism(plan.layout.degrees(), plan.layout.expert) > 1)
+    add_simplest(plain->result.best.front(), plain->problem, plan.ranking);
+}
+
 // Adds the fastest of the layouts that may not fit, or the one to try first, at the end of the ranking.
 // Returns its index in search.result.roomier.
 template <class Is>
@@ -325,10 +333,7 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
     const RankedLayout row = ranked(*rival, search->problem, published_evidence());
     if (!is_pointless(row)) plan.ranking.push_back(row);
   }
-  if (!plain)
-    add_simplest(search->result.simplest, search->problem, plan.ranking);
-  else if (kinds_of_parallelism(plan.layout.degrees(), plan.layout.expert) > 1)
-    add_simplest(plain->result.best.front(), plain->problem, plan.ranking);
+  add_simplest(plain.get(), *search, plan);
   if (const size_t risky = add_roomier(*search, plan, is_pointless); plan.risk && resolved.request.try_first)
     return tried_first(plan, *search, risky);
   if (resolved.request.try_first)

@@ -304,13 +304,14 @@ TEST(Search, OtherSplitsSayNothingTooHighOfOneThatIsNotPriced) {
 TEST(Search, SharedPricesAreThoseOfEachLayout) {
   int64_t compared = 0;
   for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
-    for (const auto& [model, precision] : {std::pair{"llama3-8b", Precision::bf16},
-                                           {"llama3-8b", Precision::fp8},
-                                           {"qwen3-30b-a3b", Precision::bf16},
-                                           {"qwen3-30b-a3b", Precision::fp8}}) {
+    for (const auto& drawn : {std::pair{"llama3-8b", Precision::bf16},
+                              {"llama3-8b", Precision::fp8},
+                              {"qwen3-30b-a3b", Precision::bf16},
+                              {"qwen3-30b-a3b", Precision::fp8}}) {
+      const char* const model = drawn.first;
       test::Priced p(model, "dgx-h100:2", test::layout_of(1, 1, Recompute::none), framework.name);
       p.problem.framework = std::make_shared<frameworks::Framework>(framework);
-      p.problem.precision = precision;
+      p.problem.precision = drawn.second;
       p.problem.ranks = 16;
       p.problem.workload = {32, 2048};
       LayoutResolver resolver(p.problem);
