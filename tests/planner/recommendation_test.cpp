@@ -157,6 +157,41 @@ TEST_P(Recommendation, RunsAndComesBack) {
   EXPECT_GE(planned, seeds_of_run() / (whole ? 15 : 3));
 }
 
+// Threads share no prices, and find layouts in another order. Where a bound or a shared price were wrong,
+// they would not agree, or the search would not agree with the pricing of its own result.
+TEST(Recommendations, AreTheSameWithOneThreadAndWithTwo) {
+  const char* const mixed[] = {"dgx-h100:2+dgx-a100:2@100Gb/s", "dgx-b200:1+dgx-h100:1@400Gb/s",
+                               "dgx-h100:1+l40s-pcie:2@100Gb/s"};
+  const std::vector<Framework>& all = frameworks::known_frameworks();
+  const uint32_t seeds = seeds_of_run() / 3;
+  uint32_t planned = 0;
+  for (uint32_t seed = 0; seed < seeds; ++seed) {
+    const bool own = seed % 2 == 0;  // mpt-run alone trains on mixed clusters
+    PlanRequest request =
+        test::random_request(seed, own ? frameworks::own_runtime() : all[seed / 2 % all.size()]);
+    if (own) request.cluster.name = mixed[seed / 2 % std::size(mixed)];
+    std::vector<Plan> plans;
+    for (const int64_t threads : {1, 2}) {
+      request.threads = threads;
+      try {
+        plans.push_back(plan(request));
+      } catch (const UserError&) {
+        break;  // nothing fits
+      }
+    }
+    if (plans.empty()) continue;
+    ++planned;
+    ASSERT_EQ(plans.size(), 2u) << seed;
+    ASSERT_EQ(plans[0].ranking.size(), plans[1].ranking.size()) << seed;
+    for (size_t row = 0; row < plans[0].ranking.size(); ++row) {
+      EXPECT_EQ(plans[0].ranking[row].layout, plans[1].ranking[row].layout)
+          << fmt::format("seed {}, row {}: {} on {}", seed, row, request.model.name, request.cluster.name);
+      EXPECT_EQ(plans[0].ranking[row].step_time_s, plans[1].ranking[row].step_time_s) << seed;
+    }
+  }
+  EXPECT_GE(planned, seeds / 3);
+}
+
 INSTANTIATE_TEST_SUITE_P(Frameworks, Recommendation, testing::ValuesIn(frameworks_with_both_ways()),
                          [](const testing::TestParamInfo<std::string>& info) {
                            std::string name = info.param;
