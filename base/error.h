@@ -95,7 +95,7 @@ std::string nearest_name(std::string_view text, const std::vector<std::string>& 
 /// "; did you mean \"x\"?" or empty.
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& known);
 
-/// "one of a, b, c": what a Problem expects.
+/// "one of a, b, c", as Problem::expected.
 inline std::string one_of(const std::vector<std::string>& known) { return "one of " + joined(known, ", "); }
 
 namespace detail {

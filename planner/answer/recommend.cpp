@@ -123,7 +123,7 @@ void add_simplest(const std::optional<Candidate>& simplest, const SearchProblem&
   row->role = Role::simplest;
 }
 
-// Data parallelism alone if it runs, also beside a layout of few kinds; else the simplest that was found.
+// Adds data parallelism alone if it runs; else the simplest layout that the search found.
 void add_simplest(const ArrangedSearch* plain, const ArrangedSearch& search, Plan& plan) {
   if (plain == nullptr)
     add_simplest(search.result.simplest, search.problem, plan.ranking);

@@ -38,8 +38,8 @@ double optimizer_s(const SearchProblem& problem, const Layout& layout, const mod
   });
 }
 
-// Layers are whole: of n that take at least so long, some rank holds n / ranks, rounded up. Of those, the
-// rank with the head holds as many as keep it faster than the fullest other rank.
+// Layers are whole: of n layers of at least some time, one rank holds n / ranks, rounded up. The rank with
+// the head takes that number of them at which the slower of it and of the fullest other rank is fastest.
 double fullest_rank_s(const SplitModel& split, int64_t ranks) {
   const SplitPrices& prices = split.prices();
   double most = 0.0;

@@ -43,9 +43,9 @@ class PriceCache {
       : problem_(problem), kinds_(std::make_shared<const models::LayerKinds>(problem.model)) {}
 
   const SplitModel& split(const Layout& layout);
-  /// What other splits say about one that is not priced. A micro-batch's way through all layers and back
-  /// takes as long as with half as many sequences or fewer; a rank's share of the work, as long as without
-  /// experts.
+  /// Lower bounds for a split that is not priced, by the prices of others; 0 where nothing is known. `way_s`:
+  /// of a micro-batch's way through all layers and back, by a split with at most half as many sequences.
+  /// `work_s`: of a rank's share of the work, by one whose experts are left out.
   struct Known {
     double way_s = 0.0, work_s = 0.0;
   };

@@ -212,7 +212,7 @@ TEST(Lower, PeaksOfASchedulesMomentsAreTheProgramsPeaks) {
     auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
     for (size_t s = 0; s < footprints.size(); ++s) {
       footprints[s].late_gradient_bytes = int64_t(s % 3) * 700;
-      // Gradients that come late may also need more than all that the backward has beside.
+      // Late gradients may be larger than the workspace of the backward that makes them.
       footprints[s].first_backward_workspace_bytes = s % 2 == 0 ? 40 : footprints[s].late_gradient_bytes + 40;
     }
     Layout layout;

@@ -157,8 +157,8 @@ TEST_P(Recommendation, RunsAndComesBack) {
   EXPECT_GE(planned, seeds_of_run() / (whole ? 15 : 3));
 }
 
-// Threads share no prices, and find layouts in another order. Where a bound or a shared price were wrong,
-// they would not agree, or the search would not agree with the pricing of its own result.
+// Threads share no prices, and find layouts in another order. If a price depends on the layout that was
+// priced first, plans differ, or the search throws because it does not price its result as before.
 TEST(Recommendations, AreTheSameWithOneThreadAndWithTwo) {
   const char* const mixed[] = {"dgx-h100:2+dgx-a100:2@100Gb/s", "dgx-b200:1+dgx-h100:1@400Gb/s",
                                "dgx-h100:1+l40s-pcie:2@100Gb/s"};
