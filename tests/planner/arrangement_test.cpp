@@ -12,9 +12,9 @@
 #include "models/zoo.h"
 #include "planner/api.h"
 #include "planner/cost/collective.h"
-#include "planner/search/inner_bound.h"
 #include "planner/search/layout_resolver.h"
 #include "profiler/hardware/catalog.h"
+#include "tests/planner/bounds_rise.h"
 #include "tests/support/random_problem.h"
 
 namespace mpt::planner {
@@ -89,37 +89,13 @@ TEST(Arrangement, TheSearchFindsWhatBruteForceFinds) {
   EXPECT_GT(uneven, 5) << "stages on different devices differ";
 }
 
-// Bounds of the inner nodes above some leaves that are above that of the leaf; how many leaves there are.
-int64_t expect_bounds_rise(const SearchProblem& problem) {
-  int64_t leaves = 0;
-  LayoutResolver resolver(problem);
-  visit_degrees(problem, [&](const Layout& degrees, const std::vector<Sharding>& shardings) {
-    const SplitModel& split = resolver.prices().split(degrees);
-    const InnerBound of_degrees = degrees_bound(problem, degrees, split);
-    const UnpricedBounds unpriced(problem, degrees, split);
-    for (const Sharding& sharding : shardings) {
-      const Layout node = with_sharding(degrees, sharding);
-      const InnerBound bound = sharding_bound(problem, node, split);
-      for (const Leaf& leaf : leaves_of(problem, node)) {
-        const Estimate e = estimate(problem, resolver.layout(node, leaf));
-        const double most_s = e.bound_s * (1.0 + 1e-12);
-        EXPECT_LE(of_degrees.bound_s, most_s) << layout_name(e.layout);
-        EXPECT_LE(bound.bound_s, most_s) << layout_name(e.layout);
-        EXPECT_LE(unpriced.bound_s(least_recompute(leaf.recompute), leaf.chunks), most_s)
-            << layout_name(e.layout);
-        ++leaves;
-      }
-    }
-  });
-  return leaves;
-}
-
 TEST(Arrangement, NoInnerBoundIsAboveItsLeaves) {
   int64_t leaves = 0;
   for (uint32_t seed = 900; seed < 930; ++seed) {
     MixedProblem r(seed);
-    r.problem.memory_limit_bytes = 64 * kGiB;  // with less there is no time
-    leaves += expect_bounds_rise(r.problem);
+    SCOPED_TRACE(seed);
+    r.problem.memory_limit_bytes = 64 * kGiB;
+    leaves += test::expect_bounds_rise(r.problem).leaves;
   }
   EXPECT_GT(leaves, 1000);
   // mpt-run's scalar attention takes as long on both devices, products do not.
@@ -131,7 +107,7 @@ TEST(Arrangement, NoInnerBoundIsAboveItsLeaves) {
   request.sequence = 8192;
   request.bounds.tensor = request.bounds.context = request.bounds.pipeline = {2};
   request.bounds.micro_batch = {1};
-  EXPECT_GT(expect_bounds_rise(resolve(request)->problem), 1000);
+  EXPECT_GT(test::expect_bounds_rise(resolve(request)->problem).leaves, 1000);
 }
 
 // mpt-run's buffers of NCCL, and so the limits of ranks, depend on all of a layout. Its stages do not.

@@ -20,8 +20,8 @@
 #include "planner/explain/nothing_divides.h"
 #include "planner/search/inner_bound.h"
 #include "planner/search/layout_resolver.h"
-#include "planner/search/leaf_bounds.h"
 #include "planner/search/tiers.h"
+#include "tests/planner/bounds_rise.h"
 #include "tests/planner/priced_layouts.h"
 #include "tests/support/make_plan.h"
 #include "tests/support/random_problem.h"
@@ -250,29 +250,12 @@ TEST(Search, AWarmStartPrunesInnerNodesByTheirWork) {
 TEST(Search, BoundsRiseDownTheTree) {
   int64_t shardings = 0, leaves = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
     RandomProblem r(seed);
-    r.problem.memory_limit_bytes = 64 * kGiB;  // with less there is no time
-    LayoutResolver resolver(r.problem);
-    visit_degrees(r.problem, [&](const Layout& degrees, const std::vector<Sharding>& children) {
-      const InnerBound above = degrees_bound(r.problem, degrees, resolver.prices().split(degrees));
-      const LeafList list = leaf_list_of(r.problem, degrees);
-      const DegreesBounds all_leaves(r.problem, resolver, degrees, list, 1,
-                                     [](const Leaf&) { return false; });
-      for (const Sharding& sharding : children) {
-        const Layout node = with_sharding(degrees, sharding);
-        const InnerBound bound = sharding_bound(r.problem, node, resolver.prices().split(node));
-        EXPECT_LE(above.bound_s, bound.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(node);
-        EXPECT_LE(above.floor_bytes, bound.floor_bytes) << seed << " " << layout_name(node);
-        ++shardings;
-        for (const Leaf& leaf : leaves_of(r.problem, node)) {
-          const Estimate e = estimate(r.problem, resolver.layout(node, leaf));
-          EXPECT_LE(bound.bound_s, e.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(e.layout);
-          EXPECT_LE(all_leaves.least_s() + bound.step_end_s, e.bound_s * (1.0 + 1e-12))
-              << seed << " " << layout_name(e.layout);
-          ++leaves;
-        }
-      }
-    });
+    r.problem.memory_limit_bytes = 64 * kGiB;
+    const test::CountedNodes counted = test::expect_bounds_rise(r.problem);
+    shardings += counted.shardings;
+    leaves += counted.leaves;
   }
   EXPECT_GT(shardings, 100);
   EXPECT_GT(leaves, 1000);
