@@ -162,6 +162,9 @@ def main():
     parser.add_argument("--outputs", metavar="FOLDER")
     options = parser.parse_args()
     builds = [options.programs, *([options.against] if options.against else [])]
+    for folder in builds:
+        if not os.access(os.path.join(folder, "mpt-plan"), os.X_OK):
+            parser.error(f"{folder}: no program mpt-plan there; expected a folder such as build/release/bin")
     turns, searches = (1, SEARCHES[:2]) if options.quick else (options.turns, SEARCHES)
     load, lines = os.getloadavg()[0], [heading(options.against)]
     print(f"load before: {load:.2f} on {os.cpu_count()} cores\n{lines[0]}", flush=True)
