@@ -85,7 +85,8 @@ class StagePieces {
   /// `share` with the padding by whole rows, as collectives of sharded weights transfer it.
   ParameterShare padded(ParameterShare share, const Layout& layout, const KindCounts& layers, bool embedding,
                         bool head) const;
-  /// What is gathered with the head: its weights, or the table that it shares with an embedding of its stage.
+  /// Weights that are gathered with the head: its own, or the table that it shares with its stage's
+  /// embedding.
   ParameterShare gathered_with_head(const Layout& layout, bool embedding) const;
   /// FLOP of Newton-Schulz steps over the matrices of these layers on one rank.
   double orthogonal_flop(const KindCounts& layers) const;

@@ -57,8 +57,8 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
 std::string describe_operators(const SearchProblem& problem, const Layout& layout);
 
 /// Bytes of a pipeline rank's collectives and messages in a step, by CommunicationKind, as they are priced.
-/// Of a collective it is the larger side: what is gathered, or what is summed before it is scattered. Of
-/// messages it is what the rank sends.
+/// A collective counts by its larger side: the result of a gather, the input of a reduce-scatter. A message
+/// counts where it is sent.
 using RankTraffic = std::array<int64_t, size_t(CommunicationKind::gradients) + 1>;
 std::vector<RankTraffic> traffic_of_ranks(const Plan& plan);
 std::string describe_traffic(const Plan& plan);

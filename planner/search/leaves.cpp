@@ -191,6 +191,7 @@ LeafList leaf_list_of(const SearchProblem& problem, const Layout& node) {
     ++known->second;
     list.traits_of_leaf.push_back(uint8_t(known - list.traits.begin()));
   }
+  MPT_CHECK(list.traits.size() <= LeafRunners{}.size(), "{} sets of traits", list.traits.size());
   list.runners = runners_of(problem, node, list.leaves);
   return list;
 }

@@ -45,7 +45,8 @@ class PriceCache {
   const SplitModel& split(const Layout& layout);
   /// Lower bounds for a split that is not priced, by the prices of others; 0 where nothing is known. `way_s`:
   /// of a micro-batch's way through all layers and back, by a split with at most half as many sequences.
-  /// `work_s`: of a rank's share of the work, by one whose experts are left out.
+  /// `work_s`: of a rank's share of the work, by the layers without experts of a split that places those
+  /// elsewhere.
   struct Known {
     double way_s = 0.0, work_s = 0.0;
   };

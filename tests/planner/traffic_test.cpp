@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Bytes of a step's collectives as they are priced, beside those that the frameworks' own code sends in a
-// step (mpt.verify: torch 2.15.0, transformers 5.24.0, accelerate 1.15.0, torchtitan 0.3.0, nemo-automodel
-// 0.7.0).
+// Bytes of a step's collectives as they are priced, compared with those that the frameworks' own code sends
+// in a step (mpt.verify: torch 2.15.0, transformers 5.24.0, accelerate 1.15.0, torchtitan 0.3.0,
+// nemo-automodel 0.7.0).
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ int64_t of_tensor_ranks(const Plan& plan) {
 
 // Bytes of a gathered layer, of the table, and of the head with the last norm, in 16 bits.
 constexpr int64_t kLayer = 436'224'000, kTable = 1'050'673'152, kHead = 1'050'681'344;
-// The norms beside the head: the frameworks' groups have them, and the norms of a root are apart.
+// The norms of a root group are not in kHead; the frameworks gather them, too.
 constexpr double kNearly = 1e-4;
 
 void expect_near(int64_t priced, int64_t seen) { EXPECT_NEAR(double(priced) / double(seen), 1.0, kNearly); }
@@ -61,7 +61,7 @@ TEST(Traffic, WeightsAreGatheredAsOftenAsFsdpFreesThem) {
   EXPECT_EQ(deepspeed.layout.gathers_after_step(), true);
 }
 
-// mpt-run runs plans for any framework, and gathers what a step's owners changed once.
+// mpt-run runs plans for any framework. It gathers updated weights once a step.
 TEST(Traffic, ProgramsGatherUpdatedWeightsWhateverTheFrameworkDoes) {
   for (const char* framework : {"pytorch", "automodel", "megatron-core", "mpt"})
     for (const char* zero : {"1", "2"}) {
