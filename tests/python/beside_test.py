@@ -382,7 +382,8 @@ def test_a_call_that_is_cancelled_ends(tmp_path):
     tell("initialize", 1, protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"})
     assert json.loads(server.stdout.readline())["result"]["protocolVersion"] == "2025-06-18"
     tell("notifications/initialized")
-    tell("tools/call", 2, name="plan", arguments={"model": "deepseek-v3", "cluster": "dgx-h100:256", "global_batch": 15360, "threads": 1})
+    slow = {"model": "deepseek-v3", "cluster": "dgx-h100:128+dgx-a100:128@100Gb/s", "global_batch": 15360, "threads": 1}  # the slowest of benchmarks/commands.py
+    tell("tools/call", 2, name="plan", arguments=slow)
     time.sleep(1)
     tell("notifications/cancelled", requestId=2, reason="test")
     time.sleep(1)
