@@ -26,6 +26,8 @@ SPARSE = {**SMALL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen
           "moe_intermediate_size": EXPERT, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001}
 LAYER = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDTH + 2 * HIDDEN  # parameters
 PARAMETERS = 2 * WORDS * HIDDEN + LAYERS * LAYER + HIDDEN
+RANK = 8  # of adapters on all products: a row for each of 8 shards
+ADAPTERS = RANK * LAYERS * (8 * HIDDEN + 3 * (HIDDEN + WIDTH))
 EIGHT, TITAN = {"dp": 8, "micro_batch": 1}, {"framework": "torchtitan", "execution": ["elementwise=eager", "loss=chunked"]}
 BESIDE = {"zero 3": {"zero": 3}, "zero 2, full": {"zero": 2, "recompute": "full"}, "zero 3, small": {"zero": 3, "micro_batch": 1}, "tensor": {"dp": 1, "tp": 2, "sp": "on"}}
 ON_CPUS = {f"cpus, {name}": {"cluster": "this-machine:2", "batch": 4, "dp": 2, "micro_batch": 2, **more} for name, more in BESIDE.items()}
@@ -46,6 +48,9 @@ PLANS = {
         **LARGE,
         **{f"trainer, zero {zero}, {recompute}": {"framework": "transformers-fsdp", **EIGHT, "zero": zero, "recompute": recompute}
            for zero, recompute in ((3, "full"), (2, "none"))},
+        **{f"trainer, {name}, {recompute}": {"framework": "transformers-ddp", **EIGHT, "recompute": recompute, **more}
+           for name, more in (("replicas", {}), ("replicas, adapters", {"lora": RANK})) for recompute in ("none", "full")},
+        **{f"trainer, adapters, {recompute}": {"framework": "transformers-fsdp", **EIGHT, "zero": 3, "lora": RANK, "recompute": recompute} for recompute in ("none", "full")},
         **{f"trainer, {layers} layers": {"framework": "transformers-fsdp", **EIGHT, "zero": 3, "recomputed": layers} for layers in (0, 2, 4)},
     },
     "torchtitan": {
@@ -219,6 +224,34 @@ def test_transformers_is_split_as_accelerate_does(zero, recompute, gathers):
         assert rank["bytes"]["activations"] < 4 * PARAMETERS
 
 
+# DDP sums whole gradients in buckets of their own, in fp32, after the last micro-batch.
+@pytest.mark.parametrize("adapters", [0, ADAPTERS])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_replicas_sum_what_is_trained_once_in_a_step(recompute, adapters):
+    [rank] = verified(f"trainer, replicas{', adapters' * (adapters > 0)}, {recompute}")["ranks"]
+    trained = adapters or PARAMETERS
+    assert rank["own_parameter_bytes"] == (2 * PARAMETERS + 4 * adapters if adapters else 4 * PARAMETERS)
+    assert sum(one["bytes"] * one["count"] for one in rank["collectives"] if one["kind"] == "all-reduce") == 4 * trained
+    assert 12 * trained <= rank["bytes"]["optimizer"] < 12 * trained + 1000  # two moments, and the buckets
+
+
+# Frozen weights in 16 bits and adapters in 32 are shared out over 8 ranks; of a layer adapters alone have gradients.
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_adapters_are_sharded_with_the_weights_below_them(recompute):
+    [rank] = verified(f"trainer, adapters, {recompute}")["ranks"]
+    assert rank["own_parameter_bytes"] == (2 * PARAMETERS + 4 * ADAPTERS) // 8
+    assert 8 * ADAPTERS // 8 <= rank["bytes"]["optimizer"] < 8 * ADAPTERS // 8 + 1000
+    assert count(rank, "reduce-scatter", 2 * ADAPTERS // LAYERS) == 2 * LAYERS, rank["collectives"]  # two micro-batches
+    assert count(rank, "all-gather", 2 * LAYER + 2 * ADAPTERS // LAYERS) == 2 * LAYERS * 2
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS["accelerate"] if name.startswith("trainer, ") and name.endswith("none")])
+def test_the_trainer_keeps_what_mpt_counts(name):
+    [rank] = verified(name)["ranks"]
+    [saved] = [row["ratio"] for row in rank["beside"] if row["name"].startswith("saved")]
+    assert saved == pytest.approx(1.0, abs=0.02), rank["beside"]
+
+
 def test_every_second_layer_recomputes_by_the_trainer():
     saved = {}
     for layers in (0, 2, 4):
@@ -329,10 +362,10 @@ def test_wrong_input_ends_with_2_and_a_remedy(tmp_path):
     refused(tmp_path)
 
 
-@pytest.mark.parametrize("framework", ["transformers-ddp", "megatron-core", "deepspeed"])
+@pytest.mark.parametrize("framework", ["megatron-core", "deepspeed"])
 def test_other_frameworks_are_refused_by_name(tmp_path, framework):
     plan_of(tmp_path, framework=framework)
-    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, torchtitan, automodel" in refused(tmp_path, "plan.json")
+    assert f"MPT cannot verify {framework} yet; expected pytorch, transformers-fsdp, transformers-ddp, torchtitan, automodel" in refused(tmp_path, "plan.json")
     with pytest.raises(mpt.InputError, match=framework):
         mpt.verify(tmp_path / "plan.json")
 

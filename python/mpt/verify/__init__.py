@@ -21,13 +21,14 @@ import mpt
 from .._door import ask, wrong
 
 # The module here, and the packages that it runs, with the versions that it was tested with.
-FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"}),
+TRAINER = ("_transformers", {"torch": "2.15", "transformers": "5.24", "accelerate": "1.15"})
+FRAMEWORKS = {"pytorch": ("_pytorch", {"torch": "2.15"}), "transformers-fsdp": TRAINER, "transformers-ddp": TRAINER,
               "torchtitan": ("_torchtitan", {"torch": "2.15", "torchtitan": "0.3"}), "automodel": ("_automodel", {"torch": "2.15", "nemo_automodel": "0.7"})}
 NOT_IN_IT = "Allocator, streams and NCCL's buffers are not in it."
 # Fake tensors have no values, so what a router chooses is not known.
 EVEN = "Each rank sends equally many tokens to each rank of experts."
 # A row, the plan's field, and the measured kinds that it sums.
-ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered"]), "gradients": ("gradient_bytes", ["gradients"]),
+ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered", "narrowed"]), "gradients": ("gradient_bytes", ["gradients"]),
         "optimizer states": ("optimizer_bytes", ["optimizer"]), "activations, transfers": ("activation_peak_bytes", ["activations"])}
 # Of all collectives of a rank in a step: kinds of traffic that MPT prices, and the groups that have them. Messages between stages count where they are sent.
 TRAFFIC = {"tensor ranks": (["tensor"], ["tensor"]), "context ranks": (["context"], ["context"]), "ranks of experts": (["expert"], ["experts"]),

@@ -120,7 +120,8 @@ class Counting(TorchDispatchMode):
         if function is torch.ops._c10d_functional.wait_tensor.default:
             return arguments[0]  # a fake one makes a new tensor
         result, name = function(*arguments, **(named or {})), function._schema.name
-        self.see((result, arguments, named) if name in OF_FSDP else result, OF_FSDP.get(name, ""))
+        narrows_weight = name == "aten::_to_copy" and self.kinds.get(self._numbers.get(id(local(arguments[0]).untyped_storage()), 0)) == "parameters"
+        self.see((result, arguments, named) if name in OF_FSDP else result, "narrowed" if narrows_weight else OF_FSDP.get(name, ""))  # by autocast
         if function.namespace in ("c10d", "_c10d_functional") or name == EXCHANGED:
             self._note("all_to_all" if name == EXCHANGED else name.split("::")[1], [*arguments, *(named or {}).values()], result)
         return result
@@ -175,6 +176,8 @@ def fake_group(rank: int, ranks: int) -> Iterator[None]:
 def _flash(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Any:
     if attn_mask is not None and attn_mask is not LOWER_RIGHT:
         raise wrong("plan", "attention with a mask; MPT cannot verify masks yet", "causal attention", "compare a run of it with mpt-plan diagnose")
+    if torch.is_autocast_enabled("cpu"):
+        q, k, v = (one.to(torch.get_autocast_dtype("cpu")) for one in (q, k, v))
     return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal or attn_mask is not None, scale=scale)[0]
 
 
