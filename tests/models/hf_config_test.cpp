@@ -254,7 +254,7 @@ TEST(HuggingFaceConfig, GemmaHasTheTanhFormWhateverItsFirstFilesSay) {
 
 TEST(HuggingFaceConfig, RotarySettingsAreReadFromTheirNewPlace) {
   const ModelSpec m = import_hugging_face(
-      small("llama",
+      small("glm",
             R"(,"rope_parameters":{"rope_theta":5e5,"partial_rotary_factor":0.5,"rope_type":"default"})"),
       "config.json");
   EXPECT_EQ(m.attention().rotation().base, 5e5);
@@ -263,6 +263,18 @@ TEST(HuggingFaceConfig, RotarySettingsAreReadFromTheirNewPlace) {
                 .find("/rope_parameters/rope_theta"),
             std::string::npos);
   EXPECT_NE(error_of(small("llama", R"(,"rope_parameters":3)")).find("/rope_parameters"), std::string::npos);
+}
+
+// transformers 5.24.0: modeling_llama.py and modeling_qwen2.py rotate whole heads whatever the file says, and
+// modeling_glm.py and modeling_stablelm.py a part.
+TEST(HuggingFaceConfig, OnlyTypesThatRotateAPartOfHeadsAreWrittenWithOne) {
+  for (const char* name : {"glm4-9b", "stablelm-2-1.6b", "phi-1.5", "nemotron-mini-4b", "minimax-m2.5"}) {
+    ModelSpec model = load_model(name);
+    const std::string type = model.type;
+    EXPECT_EQ(written_type(model, {"llama", "qwen2", "qwen3_moe", type}), type) << name;
+    model.type.clear();
+    EXPECT_EQ(written_type(model, {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma"}), "") << name;
+  }
 }
 
 TEST(HuggingFaceConfig, YarnIsReadWithItsNumbers) {
