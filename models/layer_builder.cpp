@@ -10,7 +10,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
   if (!input_kept) keep_both(local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().shape.extra = !layer_norm && has_norms_of_several_kernels();
-  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().kept.rms_norm_bytes));
+  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * norm_bytes()));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -19,6 +19,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) {
     product(sizes);
+    keep_narrow_inputs(sizes, -1);
     // A mixer or a dense MLP ends here. It keeps the largest magnitudes of its products' inputs.
     if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 &&
         execution().kernels.narrows_apart)
@@ -68,6 +69,12 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   keep_both(rounded(op.parameters * kept.rounded_weight_bytes + s.rows * s.inner * kept.rounded_input_bytes));
   if (execution().kept.keeps_every_second_product) keep_every_second(sizes);
   return *this;
+}
+
+// Beside the one that products of the same input keep together.
+void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t beside) {
+  if (!execution().kept.narrows_each_input || unit_ == 4) return;
+  keep_both((products_of(sizes, execution()) + beside) * rounded(tokens_ * sizes.inner * unit_));
 }
 
 // The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).
@@ -215,6 +222,8 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   if (a.sinks) last().parameters = heads;
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
+  if (execution().kept.keeps_sliced_projection) keep_both(bytes(sizes.sliced));
+  if (execution().kept.copies_core_output) keep_both(bytes(heads * sizes.value_head_dim));
   last().backward_workspace_bytes = last().gradient_kept_bytes =
       core_input_bytes_ + (a.sinks ? rounded_states(heads) : 0);
   if (writes_scores(execution().kernels.attention)) {
@@ -270,6 +279,8 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   const int64_t input = rounded(op.shape.rows * input_columns * unit_);
   add(op);
   keep(input, input);
+  if (layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
+    keep_both(op.shape.rows * input_columns * execution().kept.activation_bytes);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
   // With two kernels the gate's activation is kept for the product with the other half.
   if (last().shape.gated && layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
@@ -305,7 +316,8 @@ LayerProgram LayerBuilder::take_layer() {
   if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
+  if (unit_ < 4 && !layout_.training.adapts())
+    keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
   return std::move(program_);
 }
 

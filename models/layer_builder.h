@@ -35,7 +35,12 @@ struct AttentionSizes {
   int64_t head_dim = 0, value_head_dim = 0, kv_heads = 0;  // on this rank
   int64_t qkv_columns = 0;                                 // width of queries, keys and values together
   int64_t window = 0;  // window with the same work as the keys that a query sees; 0: from the kind
+  int64_t sliced = 0;  // columns beside the values' in the output of which they may be a slice
 };
+
+/// Products of one operator, each with an adapter of its own: of queries, keys and values, or of both halves
+/// of a gated MLP. 1 where they are one.
+int64_t products_of(const LinearSizes& sizes, const Execution& execution);
 
 class LayerBuilder {
  public:
@@ -54,6 +59,11 @@ class LayerBuilder {
   bool has_norms_of_several_kernels() const {
     return execution().kernels.elementwise == ElementwiseKernels::eager &&
            execution().kept.rms_norm_bytes > 0;
+  }
+  /// What an RMS norm of several kernels keeps of an element beyond its input. In fp32 it makes no wider
+  /// copy.
+  int64_t norm_bytes() const {
+    return std::min<int64_t>(execution().kept.rms_norm_bytes, unit_ < 4 ? 16 : 4);
   }
   int64_t context_ranks() const { return layout_.context; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
@@ -218,7 +228,7 @@ class LayerBuilder {
   /// An RMS norm of several kernels keeps more than its input.
   LayerBuilder& saves_norm_of_several_kernels(int64_t columns) {
     last().shape.extra = true;
-    return keep_both(rounded(tokens_ * columns * execution().kept.rms_norm_bytes));
+    return keep_both(rounded(tokens_ * columns * norm_bytes()));
   }
   LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
   /// Keeps integers of 4 bytes for each token.
@@ -230,9 +240,9 @@ class LayerBuilder {
   /// Keeps an expert's output for every copy, in the activations' precision. In fp32 the sum's backward has
   /// three more: the gradient that arrives, and its products with outputs and scores.
   LayerBuilder& saves_expert_outputs(int64_t columns) {
-    const bool wide = execution().kept.fp32_expert_outputs;
-    const int64_t bytes = rounded(expert_rows() * columns * (wide ? 4 : unit_));
-    if (wide) last().backward_workspace_bytes = std::max(last().backward_workspace_bytes, 3 * bytes);
+    const int64_t bytes = expert_output_bytes(columns);
+    if (execution().kept.fp32_expert_outputs)
+      last().backward_workspace_bytes = std::max(last().backward_workspace_bytes, 3 * bytes);
     return keep_both(bytes);
   }
   /// Keeps the attention core's output.
@@ -250,6 +260,9 @@ class LayerBuilder {
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
+  int64_t expert_output_bytes(int64_t columns) const {
+    return rounded(expert_rows() * columns * (execution().kept.fp32_expert_outputs ? 4 : unit_));
+  }
   /// Bytes of `elements` as a product keeps them: 8 bits each, or 4 bits with 8 for every 16 elements.
   /// torchao keeps the latter, too (prototype/moe_training/nvfp4_training/nvfp4_linear.py of 0.18.0).
   int64_t product_input_bytes(const Operator& op, int64_t elements) const {
@@ -265,6 +278,7 @@ class LayerBuilder {
            op.module != Module::attention_output && op.module != Module::mixer && op.module != Module::head;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
+  void keep_narrow_inputs(const LinearSizes& sizes, int64_t beside);
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
   void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;
   void keep_scores(int64_t scores);

@@ -42,6 +42,7 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   LinearSizes router{"mlp.router", M::router, choices, b.model().hidden, e.router_bias, Parallel::replicated};
   router.fp8 = false;
   b.linear(router).saves(b.model().hidden);
+  if (b.execution().kept.fp32_router_input) b.saves_local_state(b.model().hidden);
   if (norms_beside(b)) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
   b.add({"mlp.router_softmax", M::experts, b.local_shape(OperatorKind::router, choices)})
       .saves_local_state(choices);

@@ -110,7 +110,8 @@ void add_multi_head(LayerBuilder& b) {
     b.add({"attention.rotary", M::rotary, shape});
   }
   if (a.index) add_index(b);
-  b.attention({a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values});
+  b.attention(
+      {a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values, 0, queries + keys});
   if (gate > 0 && b.execution().kept.keeps_whole_projection)
     add_own_output_gate(b, gate, outputs, queries + keys + values + gate);
   else
@@ -159,7 +160,8 @@ void add_latent(LayerBuilder& b) {
     add_index(b);
     add_absorbed_core(b, heads);
   } else {
-    b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
+    b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim), 0,
+                 heads * l.nope_head_dim});
   }
   add_output_gate(b, gate, inner);
   b.linear({"attention.output", M::attention_output, m.hidden, inner, a.output_bias, Parallel::rows})

@@ -17,13 +17,13 @@ double stored_bits(FrozenFormat format, Precision precision, bool nested_scales)
   return 8.0 * double(element_bytes(precision));
 }
 
-int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
+}  // namespace
+
+int64_t products_of(const LinearSizes& sizes, const Execution& execution) {
   if (execution.kernels.one_adapter_per_product) return 1;
   return std::max<int64_t>(
       1, std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t columns) { return columns > 0; }));
 }
-
-}  // namespace
 
 // A separate kernel reads the stored weight and writes the product's operand, in both passes.
 void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
@@ -45,7 +45,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   const auto target = rules_of(sizes.module).adapter;
   if (!target || !layout_.training.adapts(*target)) return;
   const bool was_local = input_is_local_;
-  const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * adapters_of(sizes, execution());
+  const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * products_of(sizes, execution());
   const bool rows = sizes.parallel == Parallel::rows;
   const int64_t narrow = rows ? all_ranks : share(all_ranks),
                 wide = rows ? share(sizes.columns) : sizes.columns;
@@ -68,7 +68,9 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   add_product("adapter.up", wide, rank);
   keep_both(bytes(all_ranks));
   if (execution().kept.adapter_dropout)
-    keep_both(rounded(tokens_ * sizes.inner * adapters_of(sizes, execution())));
+    keep_both(rounded(tokens_ * sizes.inner * products_of(sizes, execution())));
+  // The core keeps its output, too.
+  keep_narrow_inputs(sizes, *target == AdapterTarget::output ? 0 : -1);
   input_is_local_ = was_local;
 }
 
@@ -118,8 +120,15 @@ void LayerBuilder::freeze() {
             : 8.0 * double(element_bytes(layout_.precision));
     op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
+    // Of a norm of several kernels only the copy in fp32 is read again: the weight's gradient alone needs
+    // more.
+    if (op.shape.kind == OperatorKind::norm && op.shape.extra)
+      op.saved_bytes -= rounded(op.shape.rows * op.shape.columns * (norm_bytes() + unit_ - 4));
     if (!is_product(op.shape)) continue;
-    op.saved_bytes = 0;
+    // The gradients of the router's scores need the outputs of frozen experts, too.
+    const bool scored = op.module == Module::experts_down && execution().kept.keeps_expert_outputs &&
+                        !t.adapts(AdapterTarget::experts);
+    op.saved_bytes = scored ? expert_output_bytes(op.shape.columns) : 0;
     op.gradient_kept_bytes = 0;
     if (!execution().kept.keeps_every_second_product) op.saved_bytes_selective = 0;
     // Sequence parallelism gathers the input again only for the weight gradient.

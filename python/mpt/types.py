@@ -321,6 +321,11 @@ class Execution:
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
     extra_kept_bytes: Optional[int] = None  # bytes that a layer keeps per token and hidden unit beside
     rms_norm_bytes: Optional[int] = None  # bytes per element that an RMS norm of eager kernels keeps beyond its input
+    narrows_each_input: Optional[bool] = None  # products keep a narrow copy of their input each
+    copies_core_output: Optional[bool] = None  # the attention core's output is copied for the product behind it
+    keeps_sliced_projection: Optional[bool] = None  # values are a slice of a product's output, which stays whole
+    activation_bytes: Optional[int] = None  # bytes per element that an activation of eager kernels keeps beyond its input
+    fp32_router_input: Optional[bool] = None  # the router keeps a copy of its input in fp32
     shares_norm_output: Optional[bool] = None  # a norm that a mixer and an MLP share is kept once
     keeps_whole_projection: Optional[bool] = None  # gated attention and delta rules keep the output of their first product as it is
     remakes_fp8_inputs: Optional[bool] = None  # compiled layers make the narrow inputs of products again from what norms and activations keep

@@ -10,6 +10,7 @@ import pathlib
 import re
 import sys
 
+CLASSES = "frameworks/transformers/classes.json"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LINE = re.compile(r"([\w-]+) (\d[\w.]*), ([\w/.-]+\.py): `([^`]+)`")
 RIGHT, WRONG, STOPS = ("right",), ("wrong", "scaled"), ("raises",)
@@ -69,6 +70,11 @@ def problems(environments):
                 found.append("neither a run nor a line")
             for problem in filter(None, found):
                 yield f"{file.relative_to(ROOT)}: {' '.join(row['with'])}: {problem}"
+    for row in json.loads((ROOT / CLASSES).read_text())["rows"]:
+        runs, lines = list(runs_of(row["seen"])), LINE.findall(row["seen"])
+        found = [wrong_run(name, cases, RIGHT) for name in runs] + [wrong_line(*line, environments) for line in lines if environments]
+        for problem in [*filter(None, found), *([] if runs or lines else ["neither a run nor a line"])]:
+            yield f"{CLASSES}: {' '.join(row['execution'])}: {problem}"
 
 
 def main():
