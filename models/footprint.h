@@ -195,7 +195,8 @@ inline bool sums_head_by_chunks(const Layout& layout) {
 
 /// Whether a stage has no gradients before its first backward of a step.
 inline bool makes_gradients_late(const Layout& layout) {
-  return layout.execution.states.frees_pieces && layout.zero >= 2;
+  const StateBytes& states = layout.execution.states;
+  return states.late_gradients || (states.frees_pieces && layout.zero >= 2);
 }
 
 /// Bytes of a parameter in the gradients that a rank keeps. FSDP2 keeps full sums in the type in which it

@@ -98,7 +98,7 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
   // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
   if (!frees_pieces(layout)) {
-    h.at_work = {.gradients = gradients, .late = late};
+    h.at_work = {.gradients = states.late_gradients ? 0 : gradients, .late = late};
     return;
   }
   const bool again = layout.zero >= 3, reduces = layout.zero_of_gradients() >= 2;

@@ -354,6 +354,7 @@ class Execution:
     deals_enough_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where each rank gets one
     deals_uneven_experts: Optional[bool] = None  # sharding deals out whole experts, padded, where none of their dimensions divides
     frees_pieces: Optional[bool] = None  # with sharded gradients whole weights and gradients live while their layer runs
+    late_gradients: Optional[bool] = None  # there are no gradients before the first backward of a step
     keeps_head: Optional[bool] = None  # the gathered head stays to its backward
     whole_at_start: Optional[int] = None  # frozen weights of 4 or 8 bits on a device before it shards them: 0 its share, 1 all, 2 all and its share
     wide_table_moments: Optional[bool] = None  # where moments are in 8 bits, those of token and position tables are not

@@ -66,6 +66,10 @@ const SeenPeak kSeenPeaks[] = {
     {"automodel", "llama3-8b", 3, 4, 2, 4, 1024, 2, Recompute::none, 10.72, 1, 6, LossKernel::fp32, 0.04},
     {"automodel", "qwen2.5-7b", 3, 2, 4, 2, 4096, 2, Recompute::full, 17.394, 1, 6, LossKernel::fp32, 0.08},
     {"automodel", "llama2-13b", 3, 4, 2, 4, 2048, 2, Recompute::none, 12.383, 1, 8, LossKernel::fp32, 0.04},
+    // DDP has no gradients before the first backward of a step.
+    {"transformers-ddp", "llama3.2-1b", 0, 8, 1, 1, 4096, 1, Recompute::none, 28.502, 1, 12},
+    {"transformers-ddp", "llama3.2-1b", 0, 8, 1, 1, 4096, 2, Recompute::none, 32.2, 1, 12},
+    {"transformers-ddp", "smollm2-1.7b", 0, 8, 1, 1, 1024, 4, Recompute::full, 13.622, 1, 8},
     // Outputs of experts in fp32, and in the backward three more.
     {"torchtitan", "qwen3-30b-a3b", 3, 4, 2, 2, 4096, 1, Recompute::full, 10.131, 1, 4, LossKernel::chunked,
      0.05},
