@@ -64,7 +64,9 @@ const std::vector<FrameworkCode>& framework_code() {
 
 const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text) {
   const Json program = row_of_program(file.string(), text);
-  if (!program.is_null() && program.contains("framework")) return &code_of(program.at("framework"));
+  // The file that names how ranks share the work is the recipe of a folder.
+  if (!program.is_null() && program.contains("framework") && !program.contains("beside_others"))
+    return &code_of(program.at("framework"));
   for (const FrameworkCode& code : framework_code())
     if (is_recipe(code.files(), file.filename().string(), text)) return &code;
   return nullptr;

@@ -138,10 +138,15 @@ Imported read_deepspeed(const Settings& config, const DeepSpeedRun& run) {
 }
 
 Imported import_deepspeed(const std::filesystem::path& file) {
-  const Settings config(load_json(file, kMostImportedBytes), file.string());
+  const Json all = load_json(file, kMostImportedBytes);
+  const Settings config(all, file.string());
   const std::filesystem::path module = file.parent_path() / "mpt_deepspeed.py";
   const Settings code(finds_file(module) ? read_python(module).values : Json::object(), module.string());
   Imported in = read_deepspeed(config, {.pipeline = code.number("STAGES", rule_of(&Layout::pipeline), 1)});
+  if (all_of(all.items(), [&](const auto& item) { return contains(in.unknown, item.key()); }))
+    refuse_input(file.string(), "no key of DeepSpeed's",
+                 "its configuration, such as one with zero_optimization",
+                 "name the program that reads the file with --from");
   if (number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch)) == 0)
     in.notes.emplace_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
   if (code.flag("RECOMPUTE", false)) in.layout.recompute = Recompute::full;

@@ -42,6 +42,26 @@ TEST(Launch, RecipesOfMegatronLmHaveUnderscores) {
             std::string::npos);
 }
 
+TEST(Launch, ArgumentsOfTheTrainerMayBeJson) {
+  const Imported in = read_any(
+      "args.json", R"({"model_name_or_path": "meta-llama/Llama-3.1-8B", "per_device_train_batch_size": 2,
+                       "gradient_accumulation_steps": 8, "bf16": true, "gradient_checkpointing": true,
+                       "block_size": 4096, "fsdp": "full_shard auto_wrap"})");
+  EXPECT_EQ(in.framework, "transformers-fsdp");
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.layout.micro_batch, 2);
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_EQ(in.workload.sequence, 4096);
+  EXPECT_EQ(in.layout.recompute, Recompute::full);
+}
+
+TEST(Launch, JsonWithoutAKeyOfDeepSpeedsIsNotJudged) {
+  for (const char* text : {"{}", R"({"model_type": "llama", "hidden_size": 4096})", R"({"version": 1})"})
+    EXPECT_NE(refused([&] { read_any("no_deepspeed.json", text); }).find("no key of DeepSpeed's"), std::string::npos)
+        << text;
+  EXPECT_EQ(read_any("ds.json", R"({"zero_optimization": {"stage": 2}, "steps": 3})").layout.zero, 2);
+}
+
 TEST(Launch, FilesOfOtherProgramsAreNamed) {
   const std::pair<const char*, std::string> files[] = {
       {"FlagScale",
