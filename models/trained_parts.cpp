@@ -78,7 +78,8 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
 void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
   if (!layout_.training.adapts(AdapterTarget::experts)) return;
   const bool was_local = input_is_local_;
-  const int64_t rank = layout_.training.adapter_rank;
+  const Training& t = layout_.training;
+  const int64_t rank = t.adapter_rank * (sizes.module == Module::experts_up ? t.expert_rank_factor : 1);
   for (const auto& [name, columns, inner] : {std::tuple{"adapter.experts_down", rank, sizes.inner},
                                              std::tuple{"adapter.experts_up", sizes.columns, rank}}) {
     OperatorShape s = shape(OperatorKind::expert_linear, columns);

@@ -271,6 +271,7 @@ class Training:
     deterministic: Optional[bool] = None  # kernels give the same result in every run
     adapter_rank: Optional[int] = None  # rank of LoRA's adapters; 0: all weights are trained
     adapter_targets: List[Literal["qkv", "output", "up", "down", "experts"]] = field(default_factory=list)  # products with adapters
+    expert_rank_factor: Optional[int] = None  # rank of adapters on the experts' first product, in adapter_rank
     frozen_format: Optional[Literal["bf16", "fp8", "nf4", "int8"]] = None  # how frozen weights are stored
     frozen: List[Literal["embedding", "mixers", "mlps", "experts", "head"]] = field(default_factory=list)  # parts that are not trained
     offloaded: List[Literal["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"]] = field(default_factory=list)  # modules whose activations wait in the host's memory

@@ -285,6 +285,24 @@ TEST(Adapters, OfExpertsKeepTheirSumWithAllExperts) {
   }
 }
 
+// PEFT counted on DeepSeek-V2-Lite at rank 16: rank 32 on the first product of 64 experts, 16 on the second.
+TEST(Adapters, OfExpertsMayHaveTwiceTheRankOnTheFirstProduct) {
+  const ModelSpec model = load_model("deepseek-v2-lite");
+  Layout l = one_rank(model);
+  l.training = lora(16);
+  l.training.adapter_targets = {AdapterTarget::experts};
+  const auto trained = [&](int64_t factor) {
+    l.training.expert_rank_factor = factor;
+    int64_t weights = 0;
+    for (const Operator& op : layer_program(model, 1, l, 2048).operators)
+      weights += op.module == Module::adapter ? op.parameters : 0;
+    return weights;
+  };
+  const int64_t second = 64 * (16 * 1408 + 2048 * 16);
+  EXPECT_EQ(trained(1), 64 * (16 * 2048 + 2 * 1408 * 16) + second);
+  EXPECT_EQ(trained(2), 64 * (32 * 2048 + 2 * 1408 * 32) + second);
+}
+
 TEST(FrozenParts, AloneAreWithoutGradients) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
