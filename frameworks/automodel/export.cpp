@@ -85,7 +85,7 @@ Json adapter_modules(const Plan& plan) {
   std::set<std::string> names;
   for (const bool fused : {false, true})
     for (const auto& [name, target] : hugging_face_modules(plan.model, fused))
-      if (plan.layout.training.adapts(target)) names.insert("*" + name.substr(name.rfind('.')));
+      if (target && plan.layout.training.adapts(*target)) names.insert("*" + name.substr(name.rfind('.')));
   return names;
 }
 

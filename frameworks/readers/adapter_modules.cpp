@@ -26,6 +26,7 @@ std::set<std::string> parts_of(const LayerKind& kind, bool fused) {
       {latent, "latent"},
       {compressed, "compressed"},
       {kind.linear.has_value(), "linear"},
+      {kind.convolution.has_value(), "convolution"},
       {kind.mlp.has_value(), "mlp"},
       {kind.mlp.has_value(), kind.mlp && kind.mlp->gated ? "gated_mlp" : "plain_mlp"},
       {kind.moe.has_value(), "experts"},
@@ -37,14 +38,19 @@ std::set<std::string> parts_of(const LayerKind& kind, bool fused) {
   return parts;
 }
 
+const Json& tables() {
+  static const Json all = parse_json(template_text("adapter_modules.json"), "adapter_modules.json");
+  return all;
+}
+
 AdapterModules modules_of(const ModelSpec& model, const char* framework, bool fused) {
-  static const Json tables = parse_json(template_text("adapter_modules.json"), "adapter_modules.json");
+  const Json& types = tables().at(framework);
   AdapterModules modules;
   for (int64_t l = 0; l < model.layers.count(); ++l) {
     const std::set<std::string> parts = parts_of(model.layers[l], fused);
-    for (const Json& row : tables.at(framework)) {
+    for (const Json& row : types.at(types.contains(model.type) ? model.type : "any")) {
       if (!conditions_hold(row.at(0), parts)) continue;
-      const auto target = *enum_value<AdapterTarget>(row.at(1).get<std::string>());
+      const auto target = row.at(1).is_null() ? std::nullopt : enum_value<AdapterTarget>(row.at(1));
       for (const Json& name : row.at(2))
         modules.emplace_back(fmt::format(fmt::runtime(name.get<std::string>()), l), target);
     }
@@ -136,8 +142,9 @@ std::vector<std::string> wildcards_of_part(std::string_view& rest) {
   return part;
 }
 
-// The model of `in`. If it is not known yet: models that together have all module names.
-std::vector<ModelSpec> models_of(const Imported& in) {
+// The model of `in`. If it is not known yet: models that together have all module names. Excluded names say
+// nothing of a type, so then they have the usual names.
+std::vector<ModelSpec> models_of(const Imported& in, bool excludes) {
   if (in.model) return {*in.model};
   ModelSpec plain, latent;
   LayerKind kind;
@@ -147,7 +154,10 @@ std::vector<ModelSpec> models_of(const Imported& in) {
   kind.attention->latent = LatentAttention{.query_rank = 1};
   kind.moe = MixtureOfExperts{.expert = *kind.mlp, .shared_ffn_hidden = 1};
   latent.layers = LayerList(1, kind);
-  return {plain, latent};
+  std::vector<ModelSpec> all{plain, latent};
+  for (const auto& [type, rows] : tables().at("hugging_face").items()) all.emplace_back(plain).type = type;
+  if (excludes) all.resize(2);
+  return all;
 }
 
 }  // namespace
@@ -200,7 +210,7 @@ AdapterMatch match_adapters(const AdapterModules& modules, const std::vector<std
 AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<std::string>& patterns,
                           bool excludes) {
   AdapterMatch best;
-  for (const ModelSpec& model : models_of(in))
+  for (const ModelSpec& model : models_of(in, excludes))
     for (const bool fused : {false, true}) {
       AdapterModules modules = names(model, fused);
       if (excludes)

@@ -4,6 +4,7 @@
 // The parts of a model that get adapters, for frameworks that choose linear layers by patterns of their
 // names.
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,11 +21,11 @@ namespace mpt::frameworks {
 /// Whether words of a table's condition are all among `conditions`, and those with "!" before them are not.
 bool conditions_hold(const std::string& condition, const std::set<std::string>& conditions);
 
-/// Names of the decoder's linear layers, and the part that gets adapters with each.
-using AdapterModules = std::vector<std::pair<std::string, AdapterTarget>>;
+/// Names of the decoder's linear layers, and the part that gets adapters with each; none: no part does.
+using AdapterModules = std::vector<std::pair<std::string, std::optional<AdapterTarget>>>;
 
-/// Hugging Face's names: "model.layers.0.self_attn.q_proj". `fused`: of models with one product for queries,
-/// keys and values, and one for both halves of a gated MLP.
+/// Hugging Face's names: "model.layers.0.self_attn.q_proj", by the model's type. `fused`: of classes with one
+/// product for queries, keys and values, and one for both halves of a gated MLP.
 AdapterModules hugging_face_modules(const ModelSpec& model, bool fused);
 /// Megatron-LM's names: "decoder.layers.0.self_attention.linear_qkv".
 AdapterModules megatron_modules(const ModelSpec& model);

@@ -147,6 +147,28 @@ void set_loading(const Settings& s, bool axolotl, bool narrow, Imported& in) {
   if (in.layout.training.frozen_format != FrozenFormat::bf16) in.execution.emplace_back("whole_at_start=0");
 }
 
+// PEFT takes the names of an MLP for those of its experts in older transformers, and drops other modules of
+// these names (moved_adapters in framework.json). Of names that are no patterns the last part counts.
+void move_adapters(const std::vector<std::string>& patterns, bool all, AdapterMatch& match, Imported& in) {
+  const auto moved = moved_adapters(framework_named("transformers-fsdp", "PEFT"), *in.model);
+  if (moved.empty()) return;
+  const auto named = [&](const std::string& name) {
+    return all || any_of(patterns, [&, last = "." + name](const std::string& pattern) {
+             return pattern.ends_with(last) || matches_module(pattern, "model.layers.0.mlp.experts" + last);
+           });
+  };
+  const bool gate = named(moved[0]), down = named(moved[2]);
+  if (gate != named(moved[1]))
+    in.refused = Problem{"lora_target_modules", fmt::format("one of {} and {}", moved[0], moved[1]),
+                         "both: PEFT 0.21.2 refuses one, as experts have one weight of both", ""};
+  for (auto* const targets : {&match.targets, &match.partly})
+    std::erase_if(*targets, [](AdapterTarget t) { return t > AdapterTarget::output; });
+  if (gate || down) match.targets.push_back(AdapterTarget::experts);
+  if (gate != down) match.partly.push_back(AdapterTarget::experts);
+  if (gate) in.layout.training.expert_rank_factor = 2;
+  if (named("gate")) in.notes.emplace_back("adapters on the router: not priced");
+}
+
 }  // namespace
 
 bool is_off(const Json& v) { return v.empty() || v == false || v == 0 || v == "" || v == "false"; }
@@ -247,10 +269,13 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   const bool all = targets.empty() || is_on(s, "lora_target_linear") || targets.front() == "all" ||
                    targets.front() == "all-linear";
   if (all) targets.clear();
-  AdapterMatch match =
-      match_recipe(in, hugging_face_modules, wildcards_of_peft(targets, tuner_table("modules")), all);
+  const auto patterns = wildcards_of_peft(targets, tuner_table("modules"));
+  AdapterMatch match = match_recipe(in, hugging_face_modules, patterns, all);
+  // LLaMA-Factory 0.9.5 takes PEFT up to 0.18.1, which moves none.
+  if (in.model && !s.has("cutoff_len") && !s.has("finetuning_type")) move_adapters(patterns, all, match, in);
   const std::vector<std::string> parameters = s.texts("lora_target_parameters");
-  if (!parameters.empty()) match.targets.push_back(AdapterTarget::experts);
+  if (!parameters.empty() && !contains(match.targets, AdapterTarget::experts))
+    match.targets.push_back(AdapterTarget::experts);
   if (any_of(parameters, [](const auto& name) { return name.find("experts.") == std::string::npos; }))
     in.unknown.emplace_back("lora_target_parameters");
   set_adapter_targets(match, targets, s.at("LoRA"), in);

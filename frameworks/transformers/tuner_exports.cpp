@@ -8,9 +8,11 @@
 
 #include "base/json.h"
 #include "base/ranges.h"
+#include "frameworks/dialects.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports/supports.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -21,13 +23,21 @@ const Json& tuner(const std::string& name) {
   return tools.at(name);
 }
 
-// The last parts of the names of the modules with adapters, as PEFT takes them.
+// The modules with adapters as PEFT takes them: as much of their names' ends as tells them from others.
 std::vector<std::string> adapted_modules(const Plan& plan) {
-  std::vector<std::string> names;
-  for (const auto& [module, target] : hugging_face_modules(plan.model, false)) {
-    const std::string name = module.substr(module.rfind('.') + 1);
-    if (plan.layout.training.adapts(target) && target != AdapterTarget::experts && !contains(names, name))
-      names.push_back(name);
+  ModelSpec model = plan.model;
+  if (hub_id(model).empty()) model.type = type_in(dialect_of("transformers-fsdp"), model);
+  for (LayerRun& run : model.layers.runs) run.repeat = 1;
+  std::vector<std::string> names, adapted, others;
+  for (const auto& [module, target] : hugging_face_modules(model, false)) {
+    const bool adapts = target && plan.layout.training.adapts(*target) && target != AdapterTarget::experts;
+    (adapts ? adapted : others).push_back(module);
+  }
+  for (const std::string& module : adapted) {
+    size_t dot = module.rfind('.');
+    const auto ends_alike = [&](const std::string& other) { return other.ends_with(module.substr(dot)); };
+    while (dot > 0 && any_of(others, ends_alike)) dot = module.rfind('.', dot - 1);
+    if (!contains(names, module.substr(dot + 1))) names.push_back(module.substr(dot + 1));
   }
   return names;
 }
@@ -39,6 +49,7 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
                             by.substr(by.find('-') + 1), plan.model.type};
   const std::pair<bool, const char*> rest[] = {
       {l.training.adapts(), "lora"},
+      {moves_adapters(framework_named(by, "export"), plan.model, l.training), "moved"},
       {l.training.adapts() && !l.training.freezes(FrozenPart::embedding), "whole_embedding"},
       {l.training.adapts() && !l.training.freezes(FrozenPart::head), "whole_head"},
       {l.training.frozen_format == FrozenFormat::nf4, "nf4"},

@@ -11,6 +11,8 @@
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/registry.h"
 #include "models/zoo.h"
+#include "tests/frameworks/recipe_files.h"
+#include "tests/support/make_plan.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -191,6 +193,95 @@ TEST(AutoModelAdapters, FollowTheModel) {
   EXPECT_NE(
       refusal_of([&] { targets("Qwen/Qwen3-8B", "exclude_modules: ['*']"); }).find("peft.exclude_modules"),
       std::string::npos);
+}
+
+// The names in the recipe for LLaMA-Factory.
+std::string exported_names(const char* model, const Targets& targets) {
+  Plan plan = test::make_plan({models::load_model(model), {16, 16}});
+  plan.layout.training.adapter_rank = 16;
+  plan.layout.training.adapter_targets = targets;
+  plan.layout.execution = load_framework("transformers-ddp", "test");
+  for (const ExportedFile& file : export_llamafactory(plan).files) {
+    const std::string key = "lora_target: \"";
+    const size_t at = file.text.find(key);
+    if (at != std::string::npos)
+      return file.text.substr(at + key.size(), file.text.find('"', at + key.size()) - at - key.size());
+  }
+  return "";
+}
+
+TEST(TunerAdapters, AreNamedByTheModelsType) {
+  const Targets all{A::qkv, A::output, A::up, A::down};
+  EXPECT_EQ(exported_names("llama3-8b", all), "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj");
+  EXPECT_EQ(exported_names("phi3-mini-128k", all), "qkv_proj,o_proj,gate_up_proj,down_proj");
+  EXPECT_EQ(exported_names("glm-4.6v-flash", all), "q_proj,k_proj,v_proj,o_proj,gate_up_proj,down_proj");
+  EXPECT_EQ(exported_names("gpt2-124m", all), "c_attn,c_proj,c_fc");
+  EXPECT_EQ(exported_names("gpt2-124m", {A::output, A::up}), "attn.c_proj,c_fc")
+      << "the MLP has a c_proj, too";
+  EXPECT_EQ(exported_names("gpt2-124m", {A::qkv, A::down}), "c_attn,mlp.c_proj");
+}
+
+Imported tuned(const std::string& name, const std::string& model, const std::string& recipe) {
+  return import_transformers(recipe_file(
+      name,
+      "base_model: " + model + "\nsequence_len: 2048\nadapter: lora\nlora_r: 16\nbf16: true\n" + recipe));
+}
+
+TEST(TunerAdapters, AreReadByTheModelsType) {
+  const auto targets = [](const char* model, const char* names) {
+    return tuned("typed.yaml", model, "lora_target_modules: [" + std::string(names) + "]\n")
+        .layout.training.adapter_targets;
+  };
+  EXPECT_EQ(targets("openai-community/gpt2", "c_attn"), Targets{A::qkv});
+  EXPECT_EQ(targets("openai-community/gpt2", "c_attn, attn.c_proj"), (Targets{A::qkv, A::output}));
+  EXPECT_EQ(targets("openai-community/gpt2", "c_proj"), (Targets{A::output, A::down}));
+  EXPECT_EQ(targets("EleutherAI/pythia-1.4b", "query_key_value, dense"), (Targets{A::qkv, A::output}));
+  EXPECT_EQ(targets("nobody/knows", "query_key_value"), Targets{A::qkv});
+}
+
+// peft 0.21.2, peft/utils/transformers_weight_conversion.py, _convert_peft_config_moe
+TEST(TunerAdapters, MoveFromAnMlpToExperts) {
+  const Targets attention_and_experts{A::qkv, A::output, A::experts};
+  const Imported linear = tuned("linear.yaml", "Qwen/Qwen3-30B-A3B", "lora_target_linear: true\n");
+  EXPECT_EQ(linear.layout.training.adapter_targets, attention_and_experts);
+  EXPECT_EQ(linear.layout.training.expert_rank_factor, 2);
+  EXPECT_TRUE(has_note(linear, "router"));
+  const char* const deepseek = "deepseek-ai/DeepSeek-V2-Lite";
+  const Imported moved =
+      tuned("mlp.yaml", deepseek, "lora_target_modules: [o_proj, gate_proj, up_proj, down_proj]\n");
+  EXPECT_EQ(moved.layout.training.adapter_targets, (Targets{A::output, A::experts}));
+  EXPECT_EQ(moved.layout.training.expert_rank_factor, 2);
+  EXPECT_FALSE(has_note(moved, "router"));
+  const Imported down = tuned("down.yaml", deepseek, "lora_target_modules: [o_proj, down_proj]\n");
+  EXPECT_EQ(down.layout.training.adapter_targets, (Targets{A::output, A::experts}));
+  EXPECT_EQ(down.layout.training.expert_rank_factor, 1);
+  EXPECT_TRUE(has_note(down, "a part of experts"));
+  const Imported gate = tuned("gate.yaml", deepseek, "lora_target_modules: [o_proj, gate_proj]\n");
+  EXPECT_TRUE(gate.refused && gate.refused->found.find("one of gate_proj") != std::string::npos);
+  const Imported mixtral =
+      tuned("mixtral.yaml", "mistralai/Mixtral-8x7B-v0.1", "lora_target_modules: [q_proj, w1, w2, w3]\n");
+  EXPECT_EQ(mixtral.layout.training.adapter_targets, (Targets{A::qkv, A::experts}));
+  EXPECT_EQ(tuned("dense.yaml", "Qwen/Qwen3-8B", "lora_target_linear: true\n")
+                .layout.training.adapter_targets.size(),
+            4u);
+}
+
+TEST(TunerAdapters, OfTrlMoveToo) {
+  const Imported in = import_megatron_core(recipe_file(
+      "trl_moe.sh",
+      "trl sft --model_name_or_path Qwen/Qwen3-30B-A3B --max_length 2048 --use_peft --lora_target_modules "
+      "all-linear --per_device_train_batch_size 1 --num_processes 8\n"));
+  EXPECT_EQ(in.layout.training.adapter_targets, (Targets{A::qkv, A::output, A::experts}));
+  EXPECT_EQ(in.layout.training.expert_rank_factor, 2);
+}
+
+TEST(TunerAdapters, OfLlamaFactoryStayWithItsOlderPeft) {
+  const Imported in = import_transformers(recipe_file(
+      "factory.yaml",
+      "model_name_or_path: deepseek-ai/DeepSeek-V2-Lite\ncutoff_len: 2048\nstage: sft\nfinetuning_type: "
+      "lora\nlora_rank: 16\nlora_target: gate_proj,up_proj,down_proj\nbf16: true\n"));
+  EXPECT_EQ(in.layout.training.adapter_targets, (Targets{A::up, A::down}));
+  EXPECT_EQ(in.layout.training.expert_rank_factor, 1);
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ def problems(environments):
                 found.append("neither a run nor a line")
             for problem in filter(None, found):
                 yield f"{file.relative_to(ROOT)}: {' '.join(row['with'])}: {problem}"
-    for row in json.loads((ROOT / CLASSES).read_text())["rows"]:
+    table = json.loads((ROOT / CLASSES).read_text())
+    for row in [*table["rows"], {"execution": ["moved_adapters"], "seen": table["moved_seen"]}]:
         runs, lines = list(runs_of(row["seen"])), LINE.findall(row["seen"])
         found = [wrong_run(name, cases, RIGHT) for name in runs] + [wrong_line(*line, environments) for line in lines if environments]
         for problem in [*filter(None, found), *([] if runs or lines else ["neither a run nor a line"])]:
