@@ -346,6 +346,7 @@ class BridgeFields {
     wide_gradients_ = field("grad_reduce_in_fp32") != false;
     for (const char* type : {"fp16", "bf16"})
       if (field(type) == true) flags_.set(type, std::vector<ShellWord>{});
+    if (wide_gradients_) flags_.set("accumulate-allreduce-grads-in-fp32", std::vector<ShellWord>{});
     for (const auto& [name, flag] :
          {std::pair{"fp4", "fp4-format"}, {"fp8", "fp8-format"}, {"fp8_recipe", "fp8-recipe"}})
       if (field(name).is_string()) flags_.set(flag, field(name).get<std::string>());

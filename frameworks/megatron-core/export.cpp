@@ -108,6 +108,8 @@ void add_recompute(const Layout& l, Arguments& a) {
 void add_precision(const Layout& l, Arguments& a) {
   a.flag_if(l.precision == Precision::bf16 || is_narrow(l.precision), "bf16");
   a.flag_if(l.precision == Precision::fp16, "fp16");
+  a.flag_if(l.precision == Precision::fp16 && gradient_element_bytes(l) == 4,
+            "accumulate-allreduce-grads-in-fp32");  // in bf16 they always are
   if (l.precision == Precision::fp8) {
     a.value("fp8-format", "hybrid");
     a.value("fp8-recipe", "tensorwise");

@@ -19,9 +19,10 @@ import time
 CLUSTERS = ["dgx-h100:1", "dgx-h100:2", "dgx-h100:8", "dgx-h100:64", "dgx-a100:1", "dgx-a100:4", "8xl40s", "2x5090", "a100-40gb:8", "dgx-b200:2", "h100:16",
             "dgx-h100:2+dgx-a100:2@100Gb/s", "dgx-b200:1+dgx-h100:1@200Gb/s", "this-machine:4", "4x4090", "1xh100"]
 # The file that names the layout, of those that are exported.
-FILES = {"transformers-fsdp": "accelerate.yaml", "transformers-ddp": "accelerate.yaml", "transformers-deepspeed": "accelerate.yaml", "deepspeed": "deepspeed.json",
-         "automodel": "automodel.yaml", "torchtitan": "mpt_torchtitan.py", "megatron-core": "megatron_args.txt", "megatron-bridge": "mpt_layout.py", "pytorch": "mpt_train.py",
-         "trl": "sft.yaml", "llamafactory": "llamafactory.yaml", "axolotl": "axolotl.yaml"}
+FILES = {"transformers-fsdp": "accelerate.yaml", "transformers-ddp": "accelerate.yaml", "transformers-deepspeed": "accelerate.yaml",
+         "deepspeed": "deepspeed.json", "automodel": "automodel.yaml", "torchtitan": "mpt_torchtitan.py", "megatron-core": "megatron_args.txt",
+         "megatron-bridge": "mpt_layout.py", "pytorch": "mpt_train.py", "trl": "sft.yaml", "llamafactory": "llamafactory.yaml", "axolotl": "axolotl.yaml"}
+TUNERS = ["trl", "llamafactory", "axolotl"]  # which write LoRA for the Trainer's frameworks
 # Of a layout, what its file may leave open if the step takes as long.
 FREE = {"execution", "overlap_parameter_gather", "overlap_gradient_reduce"}
 OPTIONS = [[], [], ["--recompute", "full"], ["--recompute", "none"], ["--recompute", "selective"], ["--precision", "fp8"], ["--precision", "fp16"], ["--precision", "fp32"],
@@ -72,16 +73,17 @@ class Draws:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
-    def round_trip(self, plan, words):
+    def round_trip(self, rng, plan, words):
         """What is exported says the same when it is read."""
         framework = plan["layout"]["execution"]["framework"]
         asked = words[words.index("--framework") + 1] if "--framework" in words else framework
         # An alias has defaults of its own; a part of a mixed cluster cannot be asked for; one rank has no ZeRO.
-        if asked != framework or "+" in words[3] or ranks(plan) == 1 or framework not in FILES or plan["layout"].get("training"):
+        to = rng.choice(TUNERS) if plan["layout"].get("training", {}).get("adapter_rank") and framework.startswith("transformers") else framework
+        if asked != framework or "+" in words[3] or ranks(plan) == 1 or to not in FILES:
             return
         out = f"out{len(os.listdir(self.folder))}"
-        exported = self.run("export", "one.json", "--to", framework, "-o", out)
-        file = os.path.join(out, FILES[framework])
+        exported = self.run("export", "one.json", "--to", to, "-o", out)
+        file = os.path.join(out, FILES[to])
         if exported is None or exported.returncode != 0 or not os.path.exists(os.path.join(self.folder, file)):
             return
         back = [word for name in ("--execution", "--limit") for i, at in enumerate(words) if at == name for word in (at, words[i + 1])]
@@ -91,9 +93,11 @@ class Draws:
             self.find(words, f"{framework}: its own file is refused: {done.stderr.strip()[-200:]}")
         if done is None or again is None:
             return
-        different = {key: (value, again["layout"].get(key)) for key, value in plan["layout"].items() if key not in FREE and again["layout"].get(key) != value}
+        layout = plan["layout"]
+        open_keys = FREE | ({"zero"} if layout["data"] * layout["context"] == 1 else set())
+        different = {key: (value, again["layout"].get(key)) for key, value in layout.items() if key not in open_keys and again["layout"].get(key) != value}
         ratio = again["prediction"]["step_time_s"] / plan["prediction"]["step_time_s"]
-        if different or plan["workload"] != again["workload"] or abs(ratio - 1) > 1e-9:
+        if different or plan["workload"] != again["workload"] or abs(ratio - 1) > 1e-4 and to not in TUNERS:  # which have losses of their own
             kept = plan["layout"]["execution"]
             changed = {key: (value, again["layout"]["execution"].get(key)) for key, value in kept.items() if again["layout"]["execution"].get(key) != value}
             self.find(words, f"{framework} reads back otherwise: {different} {changed} workload {plan['workload'] == again['workload']}, step time {ratio:.6f}")
@@ -114,7 +118,7 @@ class Draws:
             other = self.read("two.json")
             if other is None or other["ranking"] != plan["ranking"] or other["layout"] != plan["layout"]:
                 self.find(words, "plans of one and of two threads differ")
-        self.round_trip(plan, words)
+        self.round_trip(rng, plan, words)
         kind = rng.random()
         if kind < 0.1:
             self.run("explain", "one.json", *rng.choice([[], ["--operators"], ["--json"]]))

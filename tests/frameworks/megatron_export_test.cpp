@@ -275,6 +275,25 @@ struct MegatronRule {
   void (*change)(Layout&);
 };
 
+// megatron/training/arguments.py turns sums in fp32 on for bf16 alone.
+TEST(MegatronExport, GradientsOfFp16AreSummedInTheTypeThatThePlanCounts) {
+  const auto back = [](int64_t gradient_bytes) {
+    Plan plan = test::make_plan(wanted("llama2-7b", Precision::fp16));
+    plan.layout.execution.states.gradient_bytes = gradient_bytes;
+    const std::string args = testing::TempDir() + "/fp16_args.txt",
+                      python = testing::TempDir() + "/fp16.py";
+    write_file_atomically(args, arguments(plan));
+    write_file_atomically(python, fields(plan));
+    const std::string narrow = "gradient_bytes=2";
+    const bool of_bridge = contains(import_megatron_bridge(python).execution, narrow);
+    EXPECT_EQ(contains(import_megatron_core(args).execution, narrow), of_bridge);
+    return of_bridge;
+  };
+  EXPECT_FALSE(back(0));
+  EXPECT_FALSE(back(4));
+  EXPECT_TRUE(back(2));
+}
+
 TEST(MegatronExport, WhatItCannotRunIsNotPlanned) {
   const MegatronRule rules[] = {
       {"", [](Layout&) {}},
