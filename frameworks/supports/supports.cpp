@@ -482,10 +482,14 @@ std::vector<std::string> moved_adapters(const Framework& framework, const ModelS
   return {};
 }
 
+bool has_mlps(const ModelSpec& model) {
+  return model.layers.any(
+      [](const LayerKind& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); });
+}
+
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training) {
-  const auto adapts = [](const LayerKind& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); };
-  return (training.adapts(AdapterTarget::up) || training.adapts(AdapterTarget::down)) &&
-         model.layers.any(adapts) && !moved_adapters(framework, model).empty();
+  return (training.adapts(AdapterTarget::up) || training.adapts(AdapterTarget::down)) && has_mlps(model) &&
+         !moved_adapters(framework, model).empty();
 }
 
 ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, const Training& training) {

@@ -45,6 +45,8 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
 /// Whether it trains in this way, in any layout.
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
 
+/// Whether the model has dense MLPs or shared experts.
+bool has_mlps(const ModelSpec& model);
 /// Names of an MLP's gate, up and down whose adapters go to the model's routed experts; empty: none do.
 std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model);
 /// Whether dense MLPs or shared experts of the model would lose adapters by that.

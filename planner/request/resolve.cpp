@@ -322,12 +322,16 @@ void leave_out_untrained(Resolved& resolved) {
       framework->title, problem.model.name));
 }
 
-// Adapters that the framework would move from MLPs to experts, unless they are a layout's.
-void leave_out_moved_adapters(Resolved& resolved) {
+// Adapters of MLPs that the model has not, or that the framework would move to experts, unless they are a
+// layout's.
+void leave_out_adapters(Resolved& resolved) {
   const PlanRequest& r = resolved.request;
   SearchProblem& problem = resolved.problem;
   const auto* const framework = frameworks::find_framework(problem.execution.framework);
-  if (framework == nullptr || r.beyond_framework || (r.lora == 0 && r.lora_targets.empty()) ||
+  if (r.lora == 0 && r.lora_targets.empty()) return;
+  if (r.lora_targets.empty() && !frameworks::has_mlps(problem.model))
+    problem.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output};
+  if (framework == nullptr || r.beyond_framework ||
       !frameworks::moves_adapters(*framework, problem.model, problem.training))
     return;
   const std::string what = framework->title + " puts adapters named for an MLP on routed experts";
@@ -372,7 +376,7 @@ void set_runner(Resolved& resolved) {
   leave_out_untrained(resolved);
   problem.selective = selective_of(r, problem.model, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
-  leave_out_moved_adapters(resolved);
+  leave_out_adapters(resolved);
   set_gradients(r, problem, resolved.notes);
   set_deterministic(problem, resolved.notes);
   note_formats(problem, resolved.notes);
