@@ -112,12 +112,14 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
          enlarged(parameters * reduced, MemoryUse::reduced, enlarged_),
          late,
          (layout.shard < layout.replicas() ? share * reduced : 0) - (again ? 0 : weights)};
-  const int64_t copies = states.gathers_tied_twice ? 2 : 1, table = ties ? tied_parameters_ * unit : 0;
+  // A frozen table has no gradients.
+  const int64_t copies = states.gathers_tied_twice ? 2 : 1, trained = ties ? tied_parameters_ * unit : 0,
+                table = trained + (ties ? tied_frozen_bytes_ : 0);
   const bool chunks = sums_head_by_chunks(layout);
   if (h.piece == &embedding_ && ties) {
     own.backward = 0;
-    h.gradient_in += 2 * (2 - copies) * table;
-    own.gradients += chunks ? 0 : (copies - 2) * table;
+    h.gradient_in += 2 * (2 - copies) * trained;
+    own.gradients += chunks ? 0 : (copies - 2) * trained;
     own.reduced *= chunks ? 1 : copies;
     own.stays -= (again ? copies : copies - 1) * table;
   }
@@ -134,7 +136,7 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   if (!ties) return;
   own.backward += again ? 0 : (copies - 1) * table;
   own.gradients = own.reduced = 0;
-  own.stays += (copies + (chunks ? 0 : 1)) * table;
+  own.stays += copies * table + (chunks ? 0 : trained);
 }
 
 StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
@@ -172,8 +174,9 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     before = at_work;
     counts.other_tables += other_tables(layout, *h.piece);
     if (makes_gradients_late(layout))
-      set_at_work(layout, h, at_work, whole, dense_share + expert_share, frozen + frozen_expert,
-                  tied_parameters_ > 0 && content.has_embedding && content.has_head);
+      set_at_work(layout, h, at_work, whole, dense_share + expert_share,
+                  h.piece->parameters.frozen_bytes + frozen_expert,
+                  tied_parameters_ + tied_frozen_bytes_ > 0 && content.has_embedding && content.has_head);
   }
   return counts;
 }

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "core/schedule_catalog.h"
+#include "frameworks/dialects.h"
 #include "frameworks/framework.h"
 #include "models/footprint.h"
 #include "models/zoo.h"
@@ -20,6 +21,7 @@ struct SeenPeak {
   int64_t layers = 0;  // all, or so many of the first kind
   LossKernel loss = LossKernel::fp32;
   double tolerance = 0.025;
+  int64_t adapters = 0;  // rank of LoRA on all products
 };
 
 // Live tensors at the peak of a step of the framework's own code (mpt.verify; torch 2.15.0, transformers
@@ -70,6 +72,13 @@ const SeenPeak kSeenPeaks[] = {
     {"transformers-ddp", "llama3.2-1b", 0, 8, 1, 1, 4096, 1, Recompute::none, 28.502, 1, 12},
     {"transformers-ddp", "llama3.2-1b", 0, 8, 1, 1, 4096, 2, Recompute::none, 32.2, 1, 12},
     {"transformers-ddp", "smollm2-1.7b", 0, 8, 1, 1, 1024, 4, Recompute::full, 13.622, 1, 8},
+    // A frozen table that the head shares stays gathered, and has no gradients.
+    {"transformers-fsdp", "llama3.2-1b", 3, 8, 1, 1, 1024, 2, Recompute::full, 2.104, 1, 4, LossKernel::fp32,
+     0.01, 16},
+    {"transformers-fsdp", "gemma-7b", 3, 8, 1, 2, 1024, 2, Recompute::none, 12.118, 1, 8, LossKernel::fp32,
+     0.01, 16},
+    {"transformers-fsdp", "qwen3-0.6b", 2, 8, 1, 1, 1024, 2, Recompute::full, 2.504, 1, 12, LossKernel::fp32,
+     0.01, 16},
     // Outputs of experts in fp32, and in the backward three more.
     {"torchtitan", "qwen3-30b-a3b", 3, 4, 2, 2, 4096, 1, Recompute::full, 10.131, 1, 4, LossKernel::chunked,
      0.05},
@@ -83,7 +92,13 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   if (m.layers > 0) model.layers = LayerList(m.layers, model.layers[0]);
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution = frameworks::load_framework(m.framework, "test");
+  layout.execution =
+      frameworks::as_class_of(model.type, frameworks::framework_named(m.framework, "test"),
+                              frameworks::load_framework(m.framework, "test"));
+  layout.training.adapter_rank = m.adapters;
+  if (m.adapters > 0)
+    layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
+                                       AdapterTarget::down};
   layout.execution.kernels.elementwise = ElementwiseKernels::eager;
   layout.execution.kernels.loss = m.loss;
   layout.data = layout.shard = m.data;
