@@ -18,6 +18,7 @@ it, prints why and ends with code 3.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -62,14 +63,18 @@ class Norm(nn.Module):
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)).to(x.dtype) * self.weight
 
 
+@functools.lru_cache
+def mask_of(sequence, device, dtype):
+    return torch.full((sequence, sequence), -torch.inf, device=device, dtype=dtype).triu(1)
+
+
 def attend(q, k, v, native_groups):
     """Causal attention; keys are repeated for their queries where the backend shares none."""
     grouped = q.shape[1] != k.shape[1]
     if grouped and not native_groups:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     if not hasattr(F, "scaled_dot_product_attention"):
-        hidden = torch.full((q.shape[2], q.shape[2]), -torch.inf, device=q.device, dtype=q.dtype).triu(1)
-        return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + hidden).softmax(-1) @ v
+        return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + mask_of(q.shape[2], q.device, q.dtype)).softmax(-1) @ v
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, **({"enable_gqa": True} if grouped and native_groups else {}))
 
 

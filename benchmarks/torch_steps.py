@@ -17,48 +17,23 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from blas_in_use import blas_of, mapped_files
+from torch_gpu import Model
 
 
-class Block(nn.Module):
-    def __init__(self, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x, mask):
-        batch, sequence, hidden = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, sequence, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if hasattr(F, "scaled_dot_product_attention"):
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            out = ((q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5 + mask).softmax(-1) @ v
-        x = x + self.output(out.transpose(1, 2).reshape(batch, sequence, hidden))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Model(nn.Module):
-    def __init__(self, layers, hidden, heads, sequence, vocabulary):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, hidden), nn.Embedding(sequence, hidden)
-        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(hidden)
-        self.register_buffer("mask", torch.full((sequence, sequence), -torch.inf).triu(1))
-
-    def forward(self, ids, targets):
-        x = self.tokens(ids) + self.positions.weight
-        for block in self.blocks:
-            x = block(x, self.mask)
-        logits = self.norm(x) @ self.tokens.weight.T
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+def loss_of(x, head, targets):
+    """Of logits in the type that autocast gives them."""
+    logits = F.linear(x, head)
+    return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
 class Steps:
     def __init__(self, size, ranks, compiled, bf16):
         self.bf16 = bf16
         layers, hidden, heads, sequence, batch, vocabulary = size
-        self.model = Model(layers, hidden, heads, sequence, vocabulary)
+        spec = {"hidden": hidden, "ffn_hidden": 4 * hidden, "gated_mlp": False, "mlp_bias": True, "norm": "layer_norm", "heads": heads, "kv_heads": heads,
+                "head_dim": hidden // heads, "position": "learned", "max_positions": sequence, "tied_embeddings": True, "layers": layers}
+        self.model = Model(spec, vocabulary, sequence)
+        self.model.loss = loss_of
         if ranks > 1:
             self.model = nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
@@ -70,7 +45,7 @@ class Steps:
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, self.bf16):
-            loss = self.run(self.ids, self.targets)
+            loss = self.run(self.ids, self.targets, False)
         loss.backward()
         self.optimizer.step()
         return time.perf_counter() - start
