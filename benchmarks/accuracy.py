@@ -29,7 +29,6 @@ import validate
 from coverage import percent
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 SETS = ("published", "other", "blind", "wide", "community", "recent", "failed")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
@@ -47,6 +46,7 @@ def summary_rows(groups):
 
 
 def mean_of(errors):
+    errors = [abs(e) for e in errors]
     return f"{len(errors)} runs, mean {percent(statistics.mean(errors))}, median {percent(statistics.median(errors))}"
 
 
@@ -99,7 +99,7 @@ def other_runs(report, records, reasons):
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
     refused = [r["id"] for r in report["runs"] if not r["skipped"] and not r["fits"] and not r.get("unmodelled")]
     families = {f"{name} ({', '.join(sources[name])})": group for name, group in report["summary"]["family"].items()}
-    return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
+    return f"""{mean_of(time.values())}; of peak memory {mean_of(memory.values())}.
 Step times are predicted {bias_of(time.values())} on average.
 The planner's memory limit would refuse {len(refused)} of the runs that ran: {', '.join(refused) or 'none'}.
 
@@ -127,7 +127,7 @@ def by_source(report, records, reasons):
                          f"{reasons.get(name, '')} |")
     table = "\n".join(lines)
     failed = report["summary"]["out_of_memory"]
-    return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
+    return f"""{mean_of(time.values())}; of peak memory {mean_of(memory.values())}.
 Step times are predicted {bias_of(time.values())} on average. Of {failed['runs']} layouts of these sources that ran out of memory
 {len(failed['accepted'])} would be accepted.
 
@@ -222,7 +222,7 @@ def write_evidence(rows, asked):
 
 def constants_part():
     """How the constants of the cost model were found, and those that were fitted to runs."""
-    constants = json.loads(pathlib.Path(CONSTANTS).read_text())
+    constants = json.loads(pathlib.Path(predictions.CONSTANTS).read_text())
     count = {origin: sum(c["origin"] == origin for c in constants) for origin in ("measured", "literature", "fitted")}
     lines = "\n".join(f"| {c['name']} | {c['value']:g} | {c['range'][0]:g} to {c['range'][1]:g} | {c['meaning']} | {', '.join(c['fitted_to'])} |"
                       for c in constants if c["origin"] == "fitted")
@@ -241,9 +241,8 @@ def main():
     reports = [validate.report(programs, list(of_set.values()), apart=True) for of_set in sets]
     asked = [validate.report(programs, list(map(predictions.as_a_user_asks, of_set.values())), apart=True) for of_set in sets]
     report, other, kept_apart_report, wide_report, community_report, recent_report, failed = reports
-    every_run = [r for one in reports for r in one["runs"]]
+    every_run, asked_run = ([r for one in of for r in one["runs"]] for of in (reports, asked))
     everything = records | others | kept_apart | wide | community | recent | failures
-    asked_run = [r for one in asked for r in one["runs"]]
     rows, asked_rows = (evidence_rows(of, everything, records | others | recent) for of in (every_run, asked_run))
     table = write_evidence(rows, asked_rows)
     reasons = json.loads(pathlib.Path(ROOT, "reports", "validation", "reasons.json").read_text())
@@ -251,9 +250,8 @@ def main():
 
     error, memory = errors_of(report["runs"])
     runs = [r for r in report["runs"] if r["id"] in error]
-    dense = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON and not published.has_experts(records[i])
-             and published.precision_of(records[i]) in ("bf16", "fp16")]
-    style = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON]
+    style = {i: e for i, e in error.items() if records[i]["family"] in MEGATRON}
+    dense = [e for i, e in style.items() if not published.has_experts(records[i]) and published.precision_of(records[i]) in ("bf16", "fp16")]
     worst = sorted(error, key=lambda i: -abs(error[i]))
     far = [i for i in worst if abs(error[i]) > 0.25]
     full = sorted((i for i in memory if abs(memory[i]) > 0.1), key=lambda i: -abs(memory[i]))
@@ -262,7 +260,6 @@ def main():
     kept = re.search(r"<!-- left out -->\n(.*?)\n<!-- end -->", old, re.S)
     all_catalog = mean_without_deductions(programs, others)
     blind = [abs(e) for i, e in errors_of(other["runs"])[0].items() if others[i].get("seen") == "blind"]
-    kept_apart_errors = [abs(e) for e in errors_of(kept_apart_report["runs"])[0].values()]
     left_out = kept.group(1) if kept else "Not run yet."
     if "--leave-out" in sys.argv:
         command = [sys.executable, os.path.join(ROOT, "benchmarks", "fit_calibration.py"), programs, "published", "--leave-out", "each",
@@ -283,10 +280,10 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 ![predicted against measured step time](accuracy.svg)
 
 - Megatron-style frameworks and torchtitan, dense, bf16 and fp16: {mean_of(dense)}
-- the same with experts and fp8: {mean_of(style)}
-- all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %;
+- the same with experts and fp8: {mean_of(style.values())}
+- all: {mean_of(error.values())}; {len(far)} runs are off by more than 25 %;
   on average they are predicted {bias_of(error.values())}
-- peak memory: {mean_of([abs(e) for e in memory.values()])}; {len(full)} runs are off by more than 10 %
+- peak memory: {mean_of(memory.values())}; {len(full)} runs are off by more than 10 %
 - {s['ranges']['runs']} further runs have unknown fields: {s['ranges']['within']} took a time within the predicted range, {s['ranges']['faster']} less and
   {s['ranges']['slower']} more, on average {percent(s['ranges']['distance'])} from it
 - the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
@@ -392,7 +389,7 @@ The model so mended was then tried on runs that came after it, of MLPerf's round
 (set `blind`): **11.6 % on average, 8.3 % in the median**, blind. They showed that Blackwell's libraries of
 2025 were slower than those of 2026 that the tables hold, and that it keeps no transposed weights in fp8 (memory of Llama 3.1 405B on
 GB200 from 19 to 6 % off). Ten ran in NVFP4, which was priced as fp8, 23 % too long; from NVIDIA's own timings of one layer's
-products, and nothing else, they are met within 7 % on average. Now: {mean_of(kept_apart_errors)}.
+products, and nothing else, they are met within 7 % on average. Now: {mean_of(errors_of(kept_apart_report["runs"])[0].values())}.
 
 {other_runs(other, others, reasons)}
 
@@ -465,7 +462,7 @@ Each inner point left out in turn; a lookup has points half as far apart.
 {tables}"""
     pathlib.Path(PAGE).write_text(text)
     print(f"wrote {os.path.relpath(PAGE)}")
-    print(f"dense bf16/fp16: {mean_of(dense)}\nMegatron style: {mean_of(style)}\nall: {mean_of([abs(e) for e in error.values()])}")
+    print(f"dense bf16/fp16: {mean_of(dense)}\nMegatron style: {mean_of(style.values())}\nall: {mean_of(error.values())}")
 
 
 if __name__ == "__main__":

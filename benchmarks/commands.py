@@ -112,18 +112,15 @@ def hard_row(request, all_times, outputs):
     return "| " + " | ".join(cells + ["stopped" if "Stopped after" in text else "to its end" for text in texts]) + " |"
 
 
-def hard_heading(against):
-    columns = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "MB", "MB, other", "search", "search, other"]
-    if not against:
-        columns = [columns[i] for i in (0, 1, 4, 6, 8)]
-    return "\n".join(["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)])
+# Columns, and the places of those that a build without another one has.
+COLUMNS = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "ratio", "2 threads"], (0, 1, 4, 7)
+HARD_COLUMNS = [*COLUMNS[0][:6], "MB", "MB, other", "search", "search, other"], (0, 1, 4, 6, 8)
 
 
-def heading(against):
-    columns = ["request", "cpu s", "cpu s, other", "ratio", "wall s", "wall s, other", "ratio", "2 threads"]
-    if not against:
-        columns = [columns[i] for i in (0, 1, 4, 7)]
-    return "\n".join(["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)])
+def heading(columns, against):
+    names, own = columns
+    names = names if against else [names[i] for i in own]
+    return "\n".join(["| " + " | ".join(names) + " |", "| --- |" + " ---: |" * (len(names) - 1)])
 
 
 def commit_of(folder):
@@ -166,7 +163,7 @@ def main():
         if not os.access(os.path.join(folder, "mpt-plan"), os.X_OK):
             parser.error(f"{folder}: no program mpt-plan there; expected a folder such as build/release/bin")
     turns, searches = (1, SEARCHES[:2]) if options.quick else (options.turns, SEARCHES)
-    load, lines = os.getloadavg()[0], [heading(options.against)]
+    load, lines = os.getloadavg()[0], [heading(COLUMNS, options.against)]
     print(f"load before: {load:.2f} on {os.cpu_count()} cores\n{lines[0]}", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         outputs = options.outputs or scratch
@@ -174,7 +171,7 @@ def main():
         for request in [*searches, ESTIMATE]:
             lines.append(row(request, measure(builds, request, turns, outputs)))
             print(lines[-1], flush=True)
-        hard = [] if options.quick else [hard_heading(options.against)]
+        hard = [] if options.quick else [heading(HARD_COLUMNS, options.against)]
         print(*hard, sep="\n", flush=True)
         for request in [] if options.quick else HARD:
             hard.append(hard_row(request, measure(builds, request, HARD_TURNS, outputs, all_threads=(1,)), outputs))

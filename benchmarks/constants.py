@@ -11,17 +11,14 @@ or applies to the trait alone.
 
 import collections
 import json
-import os
 import pathlib
 import statistics
 import sys
-import tempfile
 
 import predictions
 import records
 import validate
 
-CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
 DEPENDS = 0.02  # of a step time, for a change of the constant by its whole value
 DECIDES = 0.9
 
@@ -36,11 +33,7 @@ def traits(run, line):
 
 
 def step_times(programs, runs, changes):
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(changes, file)
-        file.flush()
-        return [line if not line["skipped"] and validate.time_error(line) is not None else None
-                for line in predictions.predict(programs, runs, "--calibration", file.name)]
+    return [line if validate.time_error(line) is not None else None for line in predictions.with_constants(programs, changes, runs)]
 
 
 def sensitivities(programs, runs, constant, before):
@@ -102,7 +95,7 @@ def written(text, all_found):
 
 def main():
     programs = sys.argv[1]
-    text = pathlib.Path(CONSTANTS).read_text()
+    text = pathlib.Path(predictions.CONSTANTS).read_text()
     runs = [run for run in records.read() if run["set"] == "published" and not run.get("unmodelled", {}).get("seconds")]
     lines, all_found = step_times(programs, runs, {}), []
     for constant in (c for c in json.loads(text) if c["origin"] == "fitted"):
@@ -110,7 +103,7 @@ def main():
         all_found.append({"name": constant["name"], **decided_by(programs, constant, [runs[i] for i in chosen], [lines[i] for i in chosen])})
         print(json.dumps(all_found[-1]), flush=True)
     if "--write" in sys.argv:
-        pathlib.Path(CONSTANTS).write_text(written(text, all_found))
+        pathlib.Path(predictions.CONSTANTS).write_text(written(text, all_found))
 
 
 if __name__ == "__main__":

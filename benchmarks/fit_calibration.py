@@ -11,8 +11,6 @@ fits only that one, to the runs that depend on it.
 
 import argparse
 import json
-import os
-import tempfile
 
 import predictions
 import records
@@ -20,12 +18,9 @@ import records
 CAP = 0.6
 
 
-CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
-
-
 def constants_to_fit():
     """The constants that a fit may change, by name. Measured ones and those from literature stay."""
-    with open(CONSTANTS) as file:
+    with open(predictions.CONSTANTS) as file:
         return {constant["name"]: constant for constant in json.load(file) if constant["origin"] == "fitted"}
 
 
@@ -41,10 +36,7 @@ class Fit:
         self.fitted = [run for run in self.runs if run["family"] != left_out][::every]
 
     def predict(self, constants, runs=None):
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(constants, file)
-            file.flush()
-            found = predictions.predict(self.programs, runs or self.runs, "--calibration", file.name)
+        found = predictions.with_constants(self.programs, constants, runs or self.runs)
         return {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
                 for r in found if not r["skipped"] and r["measured_iter_time_s"]}
 

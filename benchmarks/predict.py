@@ -18,6 +18,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from statistics import median
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "support"))
+from linked_hosts import run
 
 QUICK = "--quick" in sys.argv[2:]
 STEPS, WARM_UP, TURNS, ROUNDS = (2, 1, 1, 1) if QUICK else (4, 1, 3, 3)
@@ -36,18 +40,6 @@ LAYOUTS = [
     (2, "--tp 1 --pp 2 --dp 1 --micro-batch 2 --recompute none --schedule interleaved --chunks 2"),
     (2, "--tp 1 --pp 2 --dp 1 --micro-batch 2 --recompute full --schedule 1f1b"),
 ]
-
-
-def median(values):
-    values = sorted(values)
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
-
-
-def run(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
 
 
 def plan(programs, folder, name, ranks, options, batch):
@@ -74,8 +66,8 @@ def main():
     programs = sys.argv[1]
     text = sorted(glob.glob("core/*.cpp") + glob.glob("runtime/**/*.cpp", recursive=True))
     layouts = LAYOUTS[::4] if QUICK else LAYOUTS
-    names, predicted, steps = {}, {layout: [] for layout in layouts}, {layout: [] for layout in layouts}
-    beside = {layout: [] for layout in layouts}
+    names = {}
+    predicted, steps, beside = ({layout: [] for layout in layouts} for _ in range(3))
     print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(ROUNDS):

@@ -11,6 +11,7 @@ import tempfile
 import records
 
 FRAMEWORKS = os.path.join(records.FOLDER, "..", "frameworks")
+CONSTANTS = os.path.join(records.FOLDER, "..", "..", "..", "planner", "cost", "calibration.json")
 EVIDENCE = os.path.join(records.FOLDER, "..", "..", "..", "planner", "explain", "evidence.json")
 OPEN = ("chunks", "micro_batch", "zero", "recompute")  # fields of a layout that a source may leave open
 GIB = 2**30
@@ -28,6 +29,14 @@ def answers(programs, requests, *options):
     if len(found) != len(requests):
         raise RuntimeError(f"mpt-plan estimate --requests answered {len(found)} of {len(requests)} requests: {done.stderr.strip()}")
     return found
+
+
+def with_constants(programs, constants, runs):
+    """predict() with other values of these constants of the cost model, by name."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(constants, file)
+        file.flush()
+        return predict(programs, runs, "--calibration", file.name)
 
 
 def request_of(run):

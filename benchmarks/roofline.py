@@ -101,11 +101,6 @@ class Rates:
         return max(floor, moving)
 
 
-def must_move(name, bytes_):
-    """The bytes to move if all fusible kernels were fused: inputs of sums over rows are then still in registers."""
-    return 0 if name.startswith("sums over rows") else bytes_
-
-
 def count_step(program, model, sequence, micro_batch, micro_batches, precision="bf16"):
     command = [program, model, str(sequence), str(micro_batch), str(micro_batches)] + (["fp8"] if precision == "fp8" else [])
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
@@ -176,8 +171,9 @@ def page(steps, rates, narrow=None):
     for step, _ in steps:
         rows = classes_of(step, rates)
         lines += table_of(f"{step['model']}, sequence {step['sequence']}", rows)
-        moved = sum(of_class[1] for name, of_class in rows if not name.startswith(("products", "attention")))
-        needed = sum(must_move(name, of_class[1]) for name, of_class in rows if not name.startswith(("products", "attention")))
+        beside = {name: of_class[1] for name, of_class in rows if not name.startswith(("products", "attention"))}
+        moved = sum(beside.values())
+        needed = sum(size for name, size in beside.items() if not name.startswith("sums over rows"))  # if their inputs are still in registers
         lines += ["", f"Beside products and attention {moved / 1e9:,.1f} GB move, {moved / needed:.2f} times what would move if sums over rows were",
                   "made where their inputs are at hand. "
                   f"{'This is within' if moved / needed <= MOST_EXCESS else 'This is over'} the {MOST_EXCESS} times of the goal."]
