@@ -11,6 +11,7 @@ fits only that one, to the runs that depend on it.
 
 import argparse
 import json
+import pathlib
 
 import predictions
 import records
@@ -20,8 +21,8 @@ CAP = 0.6
 
 def constants_to_fit():
     """The constants that a fit may change, by name. Measured ones and those from literature stay."""
-    with open(predictions.CONSTANTS) as file:
-        return {constant["name"]: constant for constant in json.load(file) if constant["origin"] == "fitted"}
+    constants = json.loads(pathlib.Path(predictions.CONSTANTS).read_text())
+    return {constant["name"]: constant for constant in constants if constant["origin"] == "fitted"}
 
 
 class Fit:
@@ -88,8 +89,7 @@ def main():
     fit = Fit(options.programs, options.set, options.leave_out, options.every, options.constant)
     constants = fit.descend({}, options.sweeps, lambda text: print(text, flush=True))
     if options.write:
-        with open(options.write, "w") as file:
-            json.dump(constants, file, indent=1)
+        pathlib.Path(options.write).write_text(json.dumps(constants, indent=1))
 
 
 main()

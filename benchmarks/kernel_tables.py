@@ -9,7 +9,7 @@ time or a rate). Left-out points are twice as far apart as the points of a looku
 
 import json
 import math
-import os
+import pathlib
 import statistics
 import sys
 
@@ -36,11 +36,10 @@ def row(table, name, found):
 
 
 def main():
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "profiler", "hardware", "kernels")
+    folder = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1] / "profiler/hardware/kernels"
     print("| GPU | table | points left out | mean | median | 9 of 10 below |\n| --- | --- | --- | --- | --- | --- |")
-    for file in sorted(os.listdir(folder)):
-        with open(os.path.join(folder, file)) as text:
-            t = json.load(text)
+    for file in sorted(pathlib.Path(folder).iterdir()):
+        t = json.loads(file.read_text())
         for dtype, g in t.get("gemm", {}).items():
             # Products in the range of trainings: at least 512 rows, 512 to 16,384 columns.
             inside = lambda axis, p: p[0] >= 512 and 512 <= p[1] <= 16384 and 512 <= p[2] <= 16384

@@ -53,10 +53,6 @@ def start(runs, noise):
     return {"weights": [USUAL] * len(runs[0]["features"]), "layout": USUAL, "measurement": noise}
 
 
-def without(runs, source):
-    return [run for run in runs if run["source"] != source]
-
-
 def layout_of(runs):
     fastest = min(runs, key=lambda r: r["predicted_iter_time_s"])
     return {"features": fastest["features"]["time"], "layout": fastest["id"], "predicted_s": fastest["predicted_iter_time_s"],
@@ -194,10 +190,9 @@ def main():
     noise = orders.scatter(validate.repeated(every, lines)["difference"])
     runs = runs_of(records, lines)
     full = {kind: ask(programs, "fit", {"runs": runs[kind], "start": start(runs[kind], noise), "rounds": ROUNDS}) for kind in runs}
-    losses, told = {}, {}
     sets = sets_of(records, lines)
-    priors = {source: ask(programs, "fit", {"runs": without(runs["time"], source), "start": full["time"], "rounds": MORE_ROUNDS})
-              for source in sorted({*sets, TOLD})}
+    priors = {source: ask(programs, "fit", {"runs": [run for run in runs["time"] if run["source"] != source], "start": full["time"],
+                                            "rounds": MORE_ROUNDS}) for source in sorted({*sets, TOLD})}
 
     def replayed(source, scales):
         found = ask(programs, "replay", {"prior": priors[source], "scales": scales, "sets": sets[source]})
@@ -206,9 +201,8 @@ def main():
     first = {source: replayed(source, []) for source in sets}
     if "--fit" in options:
         write_prior(programs, full, runs, scales_of(first))
-    for source in sets:
-        losses[source] = replayed(source, scales_of({other: of for other, of in first.items() if other != source}))
-    told[TOLD] = ask(programs, "transfer", {"prior": priors[TOLD], "runs": [run for run in runs["time"] if run["source"] == TOLD]})
+    losses = {source: replayed(source, scales_of({other: of for other, of in first.items() if other != source})) for source in sets}
+    told = {TOLD: ask(programs, "transfer", {"prior": priors[TOLD], "runs": [run for run in runs["time"] if run["source"] == TOLD]})}
     pathlib.Path(PAGE).write_text(page(losses, told, runs, noise))
 
 

@@ -34,8 +34,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         model, text, profile, one, cluster = (f"{scratch}/{name}" for name in ("config.json", "text.txt", "profile.json", "one.json",
                                                                               "cluster.json"))
-        with open(model, "w") as file:
-            json.dump(CONFIG, file)
+        pathlib.Path(model).write_text(json.dumps(CONFIG))
         pathlib.Path(text).write_text("".join(f"line {i * 7919 % 997} of the text\n" for i in range(2000)))
         run(f"{BIN}/mpt-profile", "--model", model, "--seq", SEQUENCE, "--max-micro-batch", "4", "--max-tensor", "1", "-o", profile,
             *["--quick"] * QUICK)
@@ -47,9 +46,7 @@ def main():
             for name, overlap in (("waiting", "transfer"), ("beside", "gradient-reduce,parameter-gather,transfer")):
                 plans.append(f"{scratch}/zero{zero}-{name}.json")
                 run(*planned, "--cluster", cluster, "--zero", zero, "--overlap", overlap, "-o", plans[-1])
-            predicted = []
-            for plan in plans:
-                predicted.append(json.loads(pathlib.Path(plan).read_text())["prediction"]["step_time_s"])
+            predicted = [json.loads(pathlib.Path(plan).read_text())["prediction"]["step_time_s"] for plan in plans]
             turns = [[HOSTS.step_time(f"{BIN}/mpt-run", plan, text, STEPS, warm_up=2) for plan in plans] for _ in range(TURNS)]
             measured = [statistics.median(column) for column in zip(*turns)]
             won = [1 - times[1] / times[0] for times in (predicted, measured)]

@@ -15,6 +15,7 @@ Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round of fewer me
 import glob
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -55,10 +56,7 @@ def train(programs, plans, text):
                                  f"{plan}.{i}.jsonl", "--quiet"], stdout=subprocess.DEVNULL) for i, plan in enumerate(plans)]
     if any(process.wait() != 0 for process in started):
         sys.exit(f"mpt-run {plans[0]} failed")
-    logs = []
-    for i, plan in enumerate(plans):
-        with open(f"{plan}.{i}.jsonl") as lines:
-            logs.append([json.loads(line) for line in lines])
+    logs = [list(map(json.loads, pathlib.Path(f"{plan}.{i}.jsonl").read_text().splitlines())) for i, plan in enumerate(plans)]
     return logs[0][0], [row["step_time_s"] for log in logs for row in log[1 + WARM_UP:]]
 
 
@@ -74,8 +72,7 @@ def main():
             profile = os.path.join(folder, "profile.json")
             run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
                 "--max-ranks", "2", "-o", profile, *["--quick"] * QUICK)
-            with open(profile) as file:
-                rates = json.load(file)["rate_by_active_ranks"]
+            rates = json.loads(pathlib.Path(profile).read_text())["rate_by_active_ranks"]
             alone = plan(programs, folder, "alone.json", 1, ALONE, BATCH_ALONE)
             for layout in layouts:
                 ranks, options = layout

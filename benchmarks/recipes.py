@@ -84,8 +84,8 @@ def as_in_ci(text, block):
 def automodel(binary, root):
     """Recipes of language models that the owner's CI runs, with the values that it sets there: a block `ci` says on how many nodes, and of which kind."""
     places, other = {}, {}
-    with open(os.path.join(root, "tests/ci_tests/configs/llm_pretrain/release_recipes.yml"), encoding="utf-8") as file:
-        pretrained = re.findall(r"^  - (\S+)", file.read(), re.MULTILINE)
+    released = pathlib.Path(root, "tests/ci_tests/configs/llm_pretrain/release_recipes.yml").read_text(encoding="utf-8")
+    pretrained = re.findall(r"^  - (\S+)", released, re.MULTILINE)
     with tempfile.TemporaryDirectory() as scratch:
         for path in sorted(glob.glob("examples/llm_finetune/**/*.yaml", root_dir=root, recursive=True) +
                            glob.glob("examples/llm_pretrain/**/*.yaml", root_dir=root, recursive=True)):
@@ -126,8 +126,8 @@ def megatron(binary, root):
 
 def on_less(root, case, place):
     """The place of a test from its file, in which the first run takes fewer GPUs."""
-    with open(os.path.join(root, case), encoding="utf-8") as file:
-        said = re.search(r"^MODEL_ENV_VARS:\n(?:  +#.*\n)*  MODEL_ARGS:\n(?:  +#.*\n)*    GPUS_PER_NODE: (\d+)", file.read(), re.MULTILINE)
+    text = pathlib.Path(root, case).read_text(encoding="utf-8")
+    said = re.search(r"^MODEL_ENV_VARS:\n(?:  +#.*\n)*  MODEL_ARGS:\n(?:  +#.*\n)*    GPUS_PER_NODE: (\d+)", text, re.MULTILINE)
     return (place[0], int(said.group(1))) if said else place
 
 
@@ -355,8 +355,7 @@ def main():
     print("\n".join(head[9:]))
     pathlib.Path(o.output).write_text("\n".join(head) + "\n\n" + "\n\n".join(sections) + "\n", encoding="utf-8")
     if o.json:
-        with open(o.json, "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1)
+        pathlib.Path(o.json).write_text(json.dumps(everything, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ which share of the speed of matrix products on the same cores MPT's steps reach:
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -32,17 +33,12 @@ LARGEST_ERROR = 1e-4  # of a product in fp32; a sum of 384 rounds to about 1e-6
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 class TorchPeer:
     """The processes of one PyTorch, one for each rank."""
 
     def __init__(self, python, compiled, environment, size, kind, ranks):
-        port = free_port()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         flags = [*(["--compile"] if compiled else []), *(["--bf16"] if kind == "bf16" else [])]
         self.errors = tempfile.TemporaryFile("w+")
         self.workers = [subprocess.Popen([python, WORKER, *flags, *map(str, (rank, ranks, port, *size))], env=environment, text=True,
@@ -71,10 +67,8 @@ class TorchPeer:
 
     def close(self):
         for worker in self.workers:
-            try:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
                 worker.stdin.close()
-            except BrokenPipeError:  # it has ended already
-                pass
         for worker in self.workers:
             worker.wait()
             worker.stdout.close()

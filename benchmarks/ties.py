@@ -6,7 +6,7 @@ Part of accuracy.py's page. core/ties.h has the threshold for all of MPT.
 
 import json
 import math
-import os
+import pathlib
 import re
 import statistics
 
@@ -77,9 +77,8 @@ def threshold(pairs):
 
 def threshold_in_use():
     """kEqualTimes of core/ties.h."""
-    header = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "core", "ties.h")
-    with open(header) as file:
-        return float(re.search(r"kEqualTimes = ([\d.]+);", file.read()).group(1))
+    header = pathlib.Path(__file__).resolve().parents[1] / "core/ties.h"
+    return float(re.search(r"kEqualTimes = ([\d.]+);", header.read_text()).group(1))
 
 
 def percent(x):

@@ -48,8 +48,7 @@ class Training:
         model["layers"]["kinds"] = {name: kind for name, kind in model["layers"]["kinds"].items() if name in used}
         model["name"] = f"{self.name()}-{self.layers}-layers"
         self.model = self.spec = os.path.join(folder, model["name"] + ".json")
-        with open(self.spec, "w") as file:
-            json.dump(model, file)
+        pathlib.Path(self.spec).write_text(json.dumps(model))
 
 
 def read_trainings(file):
@@ -73,10 +72,8 @@ def launch(command, **options):
 
 def stop(process):
     """Ends a program and the processes that it has started. They would keep its output open."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def output_of(process, timeout):
