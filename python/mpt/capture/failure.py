@@ -14,10 +14,6 @@ from mpt.capture.guard import is_library, place
 _GPU = re.compile(r"no nvidia driver|cuda.{0,40}(not available|not compiled|no device|unavailable)|no (cuda|gpu)|0 active drivers|libcuda\.so|nvml|rocm", re.I)
 
 
-def _frames(error: BaseException) -> List[traceback.FrameSummary]:
-    return list(traceback.extract_tb(error.__traceback__))
-
-
 def _of_script(frames: List[traceback.FrameSummary]) -> Optional[traceback.FrameSummary]:
     """The last line of the user's own files."""
     return next((frame for frame in reversed(frames) if not is_library(frame.filename) and "/mpt/capture/" not in frame.filename), None)
@@ -87,7 +83,7 @@ def _shortened(error: BaseException) -> str:
 
 def describe(error: BaseException) -> Tuple[str, str, str]:
     """Place, finding, remedy."""
-    frames = _frames(error)
+    frames = list(traceback.extract_tb(error.__traceback__))
     own, last = _of_script(frames), frames[-1] if frames else None
     if isinstance(error, SyntaxError) and error.filename:
         return place(error.filename, error.lineno or 0), _shortened(error), "mend the script, and try again"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import traceback
 from typing import Any, Callable, Dict, List, NoReturn, Sequence
 
 from mpt.capture import landlock
@@ -55,26 +56,20 @@ def place(file: str, line: int) -> str:
 
 def caller() -> str:
     """The line of the user's code that led here. If all code on the stack is a library's: the nearest one of a package."""
-    frame, of_package = sys._getframe(1), ""
-    while frame is not None:
+    of_package = ""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
         file = frame.f_code.co_filename
         if not is_library(file):
-            return place(file, frame.f_lineno)
+            return place(file, line)
         if not of_package and _is_package(file):
-            of_package = place(file, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+            of_package = place(file, line)
     return of_package or "a library"
 
 
 def _by_package() -> bool:
     """Whether a package asks, not the script."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if _is_package(file) or not is_library(file):
-            return _is_package(file)
-        frame = frame.f_back  # type: ignore[assignment]
-    return True
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((_is_package(file) for file in files if _is_package(file) or not is_library(file)), True)
 
 
 class Guard:
@@ -263,12 +258,8 @@ class Guard:
 def _hands_out_weights() -> bool:
     """Whether DeepSpeed's zero.Init is the caller: it gives each new weight to all ranks while the model is made, before the configuration
     is parsed."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith("/deepspeed/runtime/zero/partition_parameters.py"):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return any(file.endswith("/deepspeed/runtime/zero/partition_parameters.py") for file in files)
 
 
 def _is_file(target: Any) -> bool:
