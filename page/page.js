@@ -102,8 +102,7 @@ for (const [name, title] of boundFields) {
 }
 for (const input of $('form').querySelectorAll('input, select')) {
   element('p', input.closest('.field'), null, {class: 'error', id: input.id + '-error'});
-  const described = input.getAttribute('aria-describedby');
-  if (!described) input.setAttribute('aria-describedby', input.id + '-error');
+  if (!input.hasAttribute('aria-describedby')) input.setAttribute('aria-describedby', input.id + '-error');
 }
 const value = (name) => field(name).value.trim();
 
@@ -225,8 +224,7 @@ function showError(error, request) {
     for (const remedy of problem.remedy.split('\n')) if (remedy.trim()) element('p', $('problem'), remedy.trim());
   }
   if (error.nearest) drawDoctor('nearest', request, error.nearest);
-  if (now.plan) tell('The answer below is to the last valid question.');
-  else tell('');
+  tell(now.plan ? 'The answer below is to the last valid question.' : '');
   $('out').classList.toggle('old', Boolean(now.plan));
 }
 async function answer(limit) {

@@ -30,11 +30,8 @@ function picture(parent, width, height, label) {
   return shape('svg', parent, {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': label});
 }
 // The bubble shows the figures of the shape under the pointer. There is only one.
-function bubble() {
-  return document.getElementById('tip') || element('div', document.body, '', {id: 'tip', role: 'status'});
-}
 function hover(target, text) {
-  const tip = bubble();
+  const tip = document.getElementById('tip') || element('div', document.body, '', {id: 'tip', role: 'status'});
   const show = (left, top) => {
     tip.textContent = text;
     tip.style.visibility = 'visible';
@@ -57,17 +54,16 @@ function choosable(target, act) {
     act();
   });
 }
-function seconds(us, digits) {
-  const places = digits || 3;
+function seconds(us, places = 3) {
   if (us < 1e-3) return '0';  // a picosecond is a rounding error
   return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
 }
-function bytes(n, digits) {
+function bytes(n, digits = 3) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   if (n === 0) return '0';
   let u = 0;
   while (n >= 1024 && u < 4) { n /= 1024; ++u; }
-  return (n < 999.5 || digits > 3 ? n.toPrecision(digits || 3) : n.toFixed(0)) + ' ' + units[u];
+  return (n < 999.5 || digits > 3 ? n.toPrecision(digits) : n.toFixed(0)) + ' ' + units[u];
 }
 const signed = (s) => Math.abs(s) < 1e-9 ? '' : (s < 0 ? '\u2212' : '+') + seconds(Math.abs(s) * 1e6);
 // Ticks of an axis with close ends, with enough digits to differ from each other.
@@ -200,10 +196,11 @@ function lastMoment(series) {
 function timeline(parent, data) {
   const timeline = section('One step, ' + data.unit + ' by ' + data.unit, 'timeline', parent);
   const controls = element('div', timeline, null, {class: 'controls'});
-  const buttons = {};
-  [['zoom-in', 'Zoom in', '+'], ['zoom-out', 'Zoom out', '\u2212'], ['left', 'Move left', '\u2190'], ['right', 'Move right', '\u2192'], ['whole', 'Whole step', 'All']].forEach((b) => {
-    buttons[b[0]] = element('button', controls, b[2], {type: 'button', 'aria-label': b[1], id: 'timeline-' + b[0]});
-  });
+  const whole = () => place(0, end * 1.01);
+  for (const [id, label, text, act] of [['zoom-in', 'Zoom in', '+', () => zoom(0.5)], ['zoom-out', 'Zoom out', '\u2212', () => zoom(2)],
+    ['left', 'Move left', '\u2190', () => move(-0.25)], ['right', 'Move right', '\u2192', () => move(0.25)], ['whole', 'Whole step', 'All', whole]]) {
+    element('button', controls, text, {type: 'button', 'aria-label': label, id: 'timeline-' + id}).onclick = act;
+  }
   legend(controls, [['forward', 'forward'], ['backward', 'backward'], ['weight', 'weight gradient'], ['transfer', 'transfer'], ['reduce', 'reduction'], ['step', 'optimizer']]);
   const series = data.series;  // [name, spans]
   const end = lastMoment(series);
@@ -271,11 +268,6 @@ function timeline(parent, data) {
     const x = (event.clientX - box.left) / box.width * width;
     return view.from + (x - left) / (width - left) * (view.to - view.from);
   }
-  buttons['zoom-in'].onclick = () => zoom(0.5);
-  buttons['zoom-out'].onclick = () => zoom(2);
-  buttons.left.onclick = () => move(-0.25);
-  buttons.right.onclick = () => move(0.25);
-  buttons.whole.onclick = () => place(0, end * 1.01);
   drawing.addEventListener('wheel', (event) => {
     if (!event.ctrlKey && !event.shiftKey) return;  // plain scrolling scrolls the page
     event.preventDefault();
@@ -290,7 +282,7 @@ function timeline(parent, data) {
     place(dragged.from - (event.clientX - dragged.at) / box.width * (view.to - view.from), view.to - view.from);
   });
   drawing.addEventListener('keydown', (event) => {
-    const keys = {'+': () => zoom(0.5), '-': () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), Home: () => place(0, end * 1.01)};
+    const keys = {'+': () => zoom(0.5), '-': () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), Home: whole};
     if (!keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
