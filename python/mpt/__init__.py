@@ -318,9 +318,8 @@ def doctor(model: Any = None, cluster: Any = None, global_batch: Optional[int] =
     """The content of a layout's fullest GPU, and ways to reduce it. "memory" has its parts. "alone" has each switch of the framework with
     bytes saved and seconds added. "together" has the fastest switches with which the layout is likely to fit, and "options" has these for
     mpt-plan estimate --plan. "text" has all in lines for a terminal."""
-    answer: Dict[str, Any] = _ask({"do": "doctor", "request": _request_of(model, cluster, {"global_batch": global_batch, "layout": layout,
-                                                                                       **options})}).value
-    return answer
+    request = _request_of(model, cluster, {"global_batch": global_batch, "layout": layout, **options})
+    return dict(_ask({"do": "doctor", "request": request}).value)
 
 
 def _offer_of(offer: Any) -> Any:
@@ -335,9 +334,8 @@ def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] =
     `offers`: names such as dgx-h100:16, or dicts of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each planned count of nodes, "chosen" the
     index of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
     forward = {"offers": [_offer_of(one) for one in offers], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
-    answer: Dict[str, Any] = _ask({"do": "recommend", "forward": forward, "request": _request_of(model, None, {"global_batch": global_batch, **options})},
-                                  on_progress).value
-    return answer
+    request = _request_of(model, None, {"global_batch": global_batch, **options})
+    return dict(_ask({"do": "recommend", "forward": forward, "request": request}, on_progress).value)
 
 
 def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, **options: "Unpack[types.Options]") -> Fit:

@@ -321,13 +321,9 @@ class Script:
                 line = line if words else self.line
                 fields = self.word()
                 if len(fields) == 1 and fields[0].endswith("=(") and self.text[self.at:self.at + 1] == "(":
-                    fields = [fields[0] + " ".join(self._array_set(fields[0], before))]
+                    self._set(fields[0], self._array(), self.blocks[-1] if self.blocks else before)
                 words += fields
         self._statement(line, words, before)
-
-    def _array_set(self, word: str, before: str) -> List[str]:
-        self._set(word, self._array(), self.blocks[-1] if self.blocks else before)
-        return []
 
     def _statement(self, line: int, words: List[str], before: str) -> None:
         while words and words[0] in ("then", "do", "else", "elif", "!", "if", "while", "until", "{"):
