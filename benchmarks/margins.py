@@ -20,10 +20,6 @@ def accepted(run, times):
     return max(m["peak_bytes"] for m in run["memory"]) <= (1 - times * margin_of(run)) * run["limit_bytes"]
 
 
-def published(run):
-    return not run["unknown"]
-
-
 def counts(runs):
     """Failed layouts and how many of them each margin accepts; layouts that ran and how many of them each margin refuses."""
     failed, ran = ([r for r in runs if r["out_of_memory"] == out] for out in (True, False))
@@ -46,7 +42,7 @@ def table(runs, of_failures):
     for r in runs:
         groups.setdefault(f"{r['framework']}{', experts' if r['experts'] else ''}", []).append(r)
     rows = "\n".join(row(name, of) for name, of in sorted(groups.items()) if len(of) >= FEWEST)
-    known = [r for r in runs if published(r)]
+    known = [r for r in runs if not r["unknown"]]
     shares = [f"{100 * n / counts(known)[2]:.1f} %" for n in counts(known)[3]]
     kept = [r["id"] for r in of_failures if accepted(r, 1)]
     return f"""By default a plan leaves a margin of memory free that makes it 90 % likely to fit. With this margin {len(kept)} of the {len(of_failures)} layouts of the set `failed` are accepted:

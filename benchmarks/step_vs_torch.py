@@ -139,11 +139,6 @@ def find_peer(python, compiled):
     return None
 
 
-def find_peers(pythons):
-    found = [find_peer(python, compiled) for python in pythons for compiled in (False, True)]
-    return [peer for peer in found if peer]
-
-
 def compare(program, peers, size, kind, ranks, rounds):
     """The table of one size. All programs take turns, so that a busy minute affects all of them."""
     ours = Mpt(program, size, kind, ranks)
@@ -219,7 +214,8 @@ def main():
     parser.add_argument("--page", metavar="FILE")
     parser.add_argument("--python", action="append", default=[], metavar="PYTHON")
     options = parser.parse_args()
-    peers = find_peers(options.python or [sys.executable])
+    pythons = options.python or [sys.executable]
+    peers = [peer for python in pythons for compiled in (False, True) if (peer := find_peer(python, compiled))]
     if not peers:
         print("no PyTorch to compare with")
         sys.exit(3)
