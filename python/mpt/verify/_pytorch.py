@@ -14,6 +14,8 @@ from unittest import mock
 
 import torch
 
+import mpt
+
 from .._door import InputError, wrong
 from ._rank import LOWER_RIGHT, MOST_MICRO_BATCHES, Watch, measure
 
@@ -28,13 +30,15 @@ def load(path: str) -> Any:
 
 
 def configured(plan: Any, folder: str, name: str) -> Any:
-    """The model's configuration. Of a model on the hub it is in the file for PyTorch, so that nothing is fetched."""
+    """The model's configuration. Of a model on the hub it is written, so that nothing is fetched."""
     from transformers import AutoConfig
+    if not os.path.isfile(os.path.join(folder, name)):
+        name = "config.json"
+        with contextlib.suppress(InputError):
+            unnamed = {**plan.json["model"], "hub_id": ""}
+            mpt.estimate(unnamed, "dgx-h100:1", 1, framework="transformers-ddp", gpus=1, dp=1, micro_batch=1).export("transformers-ddp", folder, force=True)
     if os.path.isfile(os.path.join(folder, name)):
         return AutoConfig.from_pretrained(os.path.join(folder, name))
-    with contextlib.suppress(InputError):
-        plan.export("pytorch", folder, force=True)
-        return AutoConfig.for_model(**load(os.path.join(folder, "mpt_train.py")).CONFIG)
     raise wrong("model", f"{plan.model.name}, whose config.json MPT does not write", "a model of the file", "plan again with --model config.json")
 
 
