@@ -71,10 +71,10 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   return *this;
 }
 
-// Beside the one that products of the same input keep together.
-void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t beside) {
+// One copy of the input for each product, and `more`.
+void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t more) {
   if (!execution().kept.narrows_each_input || unit_ == 4) return;
-  keep_both((products_of(sizes, execution()) + beside) * rounded(tokens_ * sizes.inner * unit_));
+  keep_both((products_of(sizes, execution()) + more) * rounded(tokens_ * sizes.inner * unit_));
 }
 
 // The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).

@@ -35,11 +35,11 @@ struct AttentionSizes {
   int64_t head_dim = 0, value_head_dim = 0, kv_heads = 0;  // on this rank
   int64_t qkv_columns = 0;                                 // width of queries, keys and values together
   int64_t window = 0;  // window with the same work as the keys that a query sees; 0: from the kind
-  int64_t sliced = 0;  // columns beside the values' in the output of which they may be a slice
+  int64_t sliced = 0;  // columns, without the values', of a product of which the values may be a slice
 };
 
-/// Products of one operator, each with an adapter of its own: of queries, keys and values, or of both halves
-/// of a gated MLP. 1 where they are one.
+/// Products of one operator: queries, keys and values, or both halves of a gated MLP; 1 where they are one.
+/// Each has one adapter.
 int64_t products_of(const LinearSizes& sizes, const Execution& execution);
 
 class LayerBuilder {
@@ -278,7 +278,7 @@ class LayerBuilder {
            op.module != Module::attention_output && op.module != Module::mixer && op.module != Module::head;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
-  void keep_narrow_inputs(const LinearSizes& sizes, int64_t beside);
+  void keep_narrow_inputs(const LinearSizes& sizes, int64_t more);
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
   void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;
   void keep_scores(int64_t scores);

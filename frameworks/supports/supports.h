@@ -47,7 +47,7 @@ std::optional<Rejection> supports_training(const Framework& framework, const Tra
 
 /// Whether the model has dense MLPs or shared experts.
 bool has_mlps(const ModelSpec& model);
-/// Names of an MLP's gate, up and down whose adapters go to the model's routed experts; empty: none do.
+/// Names of an MLP's gate, up and down. PEFT gives their adapters to the routed experts. Empty: it does not.
 std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model);
 /// Whether dense MLPs or shared experts of the model would lose adapters by that.
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training);

@@ -77,7 +77,7 @@ class Draws:
         """What is exported says the same when it is read."""
         framework = plan["layout"]["execution"]["framework"]
         asked = words[words.index("--framework") + 1] if "--framework" in words else framework
-        # An alias has defaults of its own; a part of a mixed cluster cannot be asked for; one rank has no ZeRO.
+        # An alias has other defaults; a part of a mixed cluster cannot be asked for; one rank has no ZeRO.
         to = rng.choice(TUNERS) if plan["layout"].get("training", {}).get("adapter_rank") and framework.startswith("transformers") else framework
         if asked != framework or "+" in words[3] or ranks(plan) == 1 or to not in FILES:
             return
@@ -97,7 +97,7 @@ class Draws:
         open_keys = FREE | ({"zero"} if layout["data"] * layout["context"] == 1 else set())
         different = {key: (value, again["layout"].get(key)) for key, value in layout.items() if key not in open_keys and again["layout"].get(key) != value}
         ratio = again["prediction"]["step_time_s"] / plan["prediction"]["step_time_s"]
-        if different or plan["workload"] != again["workload"] or abs(ratio - 1) > 1e-4 and to not in TUNERS:  # which have losses of their own
+        if different or plan["workload"] != again["workload"] or abs(ratio - 1) > 1e-4 and to not in TUNERS:  # which have other losses
             kept = plan["layout"]["execution"]
             changed = {key: (value, again["layout"]["execution"].get(key)) for key, value in kept.items() if again["layout"]["execution"].get(key) != value}
             self.find(words, f"{framework} reads back otherwise: {different} {changed} workload {plan['workload'] == again['workload']}, step time {ratio:.6f}")

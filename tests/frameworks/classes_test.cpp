@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Bytes that layers keep for their backward, as classes of transformers are written, against what they keep.
+// Bytes that layers of transformers' classes keep for their backward: counted, and seen.
 
 #include <gtest/gtest.h>
 
