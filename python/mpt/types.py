@@ -323,7 +323,7 @@ class Execution:
     extra_kept_bytes: Optional[int] = None  # bytes that a layer keeps per token and hidden unit beside
     rms_norm_bytes: Optional[int] = None  # bytes per element that an RMS norm of eager kernels keeps beyond its input
     narrows_each_input: Optional[bool] = None  # products keep a narrow copy of their input each
-    copies_core_output: Optional[bool] = None  # the attention core's output is copied for the product behind it
+    copies_core_output: Optional[bool] = None  # the attention core's output is copied for the next product
     keeps_sliced_projection: Optional[bool] = None  # values are a slice of a product's output, which stays whole
     activation_bytes: Optional[int] = None  # bytes per element that an activation of eager kernels keeps beyond its input
     fp32_router_input: Optional[bool] = None  # the router keeps a copy of its input in fp32
