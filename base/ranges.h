@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -29,6 +30,13 @@ bool all_of(const Values& values, Predicate&& holds) {
 template <class Values, class Predicate>
 auto find_if(Values& values, Predicate&& holds) {
   return std::find_if(values.begin(), values.end(), holds);
+}
+
+/// The first value for which `holds`, or null.
+template <class Values, class Predicate>
+auto* first_if(Values& values, Predicate&& holds) {
+  const auto found = std::find_if(std::begin(values), std::end(values), holds);
+  return found == std::end(values) ? nullptr : &*found;
 }
 
 /// What `of` gives for each value: a function of it, or a member.

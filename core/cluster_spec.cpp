@@ -28,8 +28,7 @@ LinkPlace link_within(const std::vector<LinkLevel>& levels, int64_t first, int64
 }
 
 int64_t devices_of(const std::vector<DeviceGroup>& groups) {
-  return std::accumulate(groups.begin(), groups.end(), int64_t{0},
-                         [](int64_t sum, const DeviceGroup& group) { return sum + group.devices; });
+  return sum_of<int64_t>(groups, &DeviceGroup::devices);
 }
 
 // The size of blocks that never cross a group's edge: it divides the first rank of every group.

@@ -19,8 +19,7 @@ struct ChunkRange {
 
 struct ScheduleEntry {
   std::string name;
-  int min_chunks;
-  int max_chunks;
+  int min_chunks = 1, max_chunks = 1;
   std::string source;  // where the schedule is described
   Schedule (*generate)(int ranks, int chunks, int micro_batches);
   /// The same with `group` micro-batches through a chunk in turn, not `ranks`; null: it has no groups.

@@ -10,9 +10,7 @@ namespace mpt::frameworks {
 namespace {
 
 const ExportTarget* target_named(const std::string& name) {
-  const std::vector<ExportTarget>& all = export_targets();
-  const auto found = find_if(all, [&](const ExportTarget& t) { return name == t.name; });
-  return found == all.end() ? nullptr : &*found;
+  return first_if(export_targets(), [&](const ExportTarget& t) { return name == t.name; });
 }
 
 }  // namespace
@@ -79,12 +77,10 @@ bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
   const std::string& planned = plan.layout.execution.framework;
-  const std::string trainer = !target.tuner ? "" : tuners_take(planned) ? planned : "transformers-fsdp";
-  if (target.tuner) {
-    const std::string lacks = tuner_lacks(target.name, plan);
-    if (!lacks.empty()) return Rejection{"framework", -1, 0.0, 0.0, lacks};
-  }
-  const Framework* framework = find_framework(trainer.empty() ? target.name : trainer);
+  const std::string lacks = target.tuner ? tuner_lacks(target.name, plan) : "";
+  if (!lacks.empty()) return Rejection{"framework", -1, 0.0, 0.0, lacks};
+  const std::string trainer = tuners_take(planned) ? planned : "transformers-fsdp";
+  const Framework* framework = find_framework(target.tuner ? trainer : target.name);
   if (framework == nullptr) return std::nullopt;
   Layout l = plan.layout;
   const Abilities& can = framework->abilities;

@@ -54,12 +54,8 @@ void defer_gradient_sums(const std::string& key, const char* value, Imported& in
 }
 
 Precision precision_named(const std::string& name, const std::string& where) {
-  std::vector<std::string> names;
-  for (const auto& [precision, its] : EnumNames<Precision>::table()) {
-    if (name == its) return precision;
-    names.emplace_back(its);
-  }
-  refuse_input(where, fmt::format("\"{}\"", cut_text(name, 40)), one_of(names));
+  if (const auto precision = enum_value<Precision>(name)) return *precision;
+  refuse_input(where, fmt::format("\"{}\"", cut_text(name, 40)), one_of(enum_names<Precision>()));
 }
 
 void set_optimizer(Imported& in, const std::string& name) {

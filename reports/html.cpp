@@ -28,9 +28,8 @@ std::string html_file(std::string_view name) {
 }
 
 // [rank, kind, stage, micro-batch, start in us, duration in us]; transfers on the receiving side.
-Json spans_of(const StepProgram& program, const Timeline& timeline, bool& cut) {
+Json spans_of(const StepProgram& program, const Timeline& timeline, bool compute_only) {
   Json spans = Json::array();
-  const bool compute_only = program.instructions.size() > kMostSpans;
   for (InstructionId id = 0; id < program.size(); ++id) {
     const Instruction& i = program.instructions[size_t(id)];
     if (compute_only && !i.is_compute()) continue;
@@ -43,7 +42,6 @@ Json spans_of(const StepProgram& program, const Timeline& timeline, bool& cut) {
                        microseconds(span.seconds())});
     }
   }
-  cut = compute_only;
   return spans;
 }
 
@@ -355,9 +353,9 @@ Json plan_data(const Plan& plan, const RunResult* result, const Facts& more,
 }
 
 void add_series(Json& data, const char* name, const StepProgram& program, const Timeline& timeline) {
-  bool cut = false;
+  const bool cut = program.instructions.size() > kMostSpans;
   data["series"].push_back({name, spans_of(program, timeline, cut)});
-  if (cut) data["cut"] = true;
+  data["cut"] = cut;
 }
 
 Json predicted_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,

@@ -29,12 +29,10 @@ NextStep how_to_run(const Plan& plan, const std::string& export_target) {
 
 // A layout of the ranking that needs clearly less memory.
 const RankedLayout* roomier(const Plan& plan) {
-  for (const RankedLayout& r : plan.ranking) {
-    if (double(r.peak_bytes) < kRoomierShare * double(peak_bytes(plan)) &&
-        r.layout.ranks() == plan.layout.ranks())
-      return &r;
-  }
-  return nullptr;
+  const double most = kRoomierShare * double(peak_bytes(plan));
+  return first_if(plan.ranking, [&](const RankedLayout& r) {
+    return double(r.peak_bytes) < most && r.layout.ranks() == plan.layout.ranks();
+  });
 }
 
 // In the form of --memory, rounded up, so that a layout of this size fits.

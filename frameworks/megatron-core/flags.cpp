@@ -249,9 +249,8 @@ std::string MegatronFlags::at(const std::string& name) const {
 }
 
 bool MegatronFlags::has(const std::string& name) const {
-  const auto found = values_.find(name);
-  return found != values_.end() &&
-         (found->second.empty() || lower_case(found->second.front().text) != "false");
+  const ShellCommand* const words = find_value(values_, name);
+  return words != nullptr && (words->empty() || lower_case(words->front().text) != "false");
 }
 
 std::vector<std::string> MegatronFlags::texts(const std::string& name) const {

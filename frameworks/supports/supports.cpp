@@ -67,10 +67,9 @@ struct SplitRules {
   std::optional<models::Value> lacks_for_spreading() const {
     if (can.cannot_spread.empty()) return std::nullopt;
     const models::Values values = models::values_of(model);
-    for (const models::Value value : can.cannot_spread) {
-      const auto found = values.find(value);
-      if (found != values.end() && found->second != Json(false)) return value;
-    }
+    for (const models::Value value : can.cannot_spread)
+      if (const Json* found = find_value(values, value); found != nullptr && *found != Json(false))
+        return value;
     return std::nullopt;
   }
 
@@ -284,8 +283,7 @@ std::vector<TrainingRow> training_rows(const Training& t) {
 
 // Null: it has none of that name.
 const ScheduleAbility* schedule_named(const Abilities& a, const std::string& name) {
-  const auto found = find_if(a.schedules, [&](const ScheduleAbility& s) { return s.schedule == name; });
-  return found == a.schedules.end() ? nullptr : &*found;
+  return first_if(a.schedules, [&](const ScheduleAbility& s) { return s.schedule == name; });
 }
 
 Traits traits_of_all(const Layout& l) {

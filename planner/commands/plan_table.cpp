@@ -139,12 +139,10 @@ std::string describe_runs(const Comparison& c) {
 
 // Rows of a kind without published runs. Their ranges come from runs of other kinds.
 std::string describe_unpublished(const Comparison& c) {
-  std::string text;
-  for (const Compared& r : c.rows) {
+  return sum_of<std::string>(c.rows, [](const Compared& r) {
     const std::string kind = r.plan ? describe_new_kind(*r.plan) : "";
-    if (!kind.empty()) text += wrapped(fmt::format("{}: {}", joined(r.at, " "), kind));
-  }
-  return text;
+    return kind.empty() ? "" : wrapped(fmt::format("{}: {}", joined(r.at, " "), kind));
+  });
 }
 
 std::string describe_days(const Comparison& c) {

@@ -185,10 +185,10 @@ std::vector<std::string> command_of(const TuneOptions& o, const Plan& plan, cons
     words = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mpt-run").string() +
             " {dir}/plan.json --steps {steps} --log {dir}/log.jsonl " +
             with_value(reports::data_options(plan), "FILE", "{dir}/tokens");
-  std::vector<std::string> all;
-  for (const std::string& word : split_at(words, ' '))
-    if (!word.empty())
-      all.push_back(with_value(with_value(word, "{dir}", folder), "{steps}", std::to_string(o.steps)));
+  std::vector<std::string> all = split_at(words, ' ');
+  std::erase(all, "");
+  for (std::string& word : all)
+    word = with_value(with_value(word, "{dir}", folder), "{steps}", std::to_string(o.steps));
   return all;
 }
 

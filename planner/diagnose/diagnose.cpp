@@ -131,10 +131,7 @@ class Diagnoser {
   void take_contention_into_durations() {
     if (contention_.rate_by_active_ranks.empty()) return;
     const Timeline step = simulate(program_, predicted_, contention_);
-    for (InstructionId id = 0; id < program_.size(); ++id) {
-      const Span& span = step.spans[size_t(id)];
-      predicted_[size_t(id)] = span.end_s - span.start_s;
-    }
+    predicted_ = mapped<double>(step.spans, &Span::seconds);
     contention_ = {};
   }
 
@@ -146,8 +143,7 @@ class Diagnoser {
     measured_ = predicted_;
     for (InstructionId id = 0; id < program_.size(); ++id) {
       const Instruction& i = program_.instructions[size_t(id)];
-      const auto found = means.find({i.kind, i.stage});
-      if (found != means.end()) measured_[size_t(id)] = found->second;
+      if (const double* const mean = find_value(means, {i.kind, i.stage})) measured_[size_t(id)] = *mean;
     }
     busy_ = busy_of(predicted_);
     for (const double busy : busy_) mean_busy_ += busy / double(busy_.size());

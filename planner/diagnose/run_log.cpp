@@ -58,11 +58,8 @@ class MptLog {
       not_finite.add(row.contains("loss") && row["loss"].is_null() ? 1 : 0, step);
       skipped.add(row.value("skipped", Json()) == true ? 1 : 0, step);
     }
-    double sum_s = 0.0;
-    for (size_t n = first; n < rows_.size(); ++n) {
-      times.push_back(number_at(rows_[n], "step_time_s"));
-      sum_s += times.back();
-    }
+    for (size_t n = first; n < rows_.size(); ++n) times.push_back(number_at(rows_[n], "step_time_s"));
+    const auto sum_s = sum_of<double>(times, std::identity());
     // The parts belong to the median step, which is shorter than the mean if a few steps are slow.
     run.step_time_s = reports::median(times);
     const double share = sum_s > 0.0 ? run.step_time_s / sum_s : 0.0;

@@ -290,11 +290,10 @@ const std::vector<DoorAction>& actions() {
 }
 
 const DoorAction& action_named(const std::string& name) {
-  std::vector<std::string> names;
-  for (const DoorAction& action : actions()) {
-    if (action.name == name) return action;
-    names.emplace_back(action.name);
-  }
+  const auto* const known =
+      first_if(actions(), [&](const DoorAction& action) { return action.name == name; });
+  if (known != nullptr) return *known;
+  const auto names = mapped<std::string>(actions(), &DoorAction::name);
   detail::refuse_word("do", name, one_of(names), names);
 }
 

@@ -68,28 +68,29 @@ double room_bytes(const Plan& plan) {
   return double(tensor_bytes(plan.cluster.device, plan.layout.execution));
 }
 
-std::string runs_counted(const std::vector<Evidence>& own, Values values) {
+std::string runs_counted(const std::vector<SourceEvidence>& own, Values values) {
   size_t runs = 0;
   std::set<std::string> sources;
-  for (const Evidence& e : own)
-    for (const SourceEvidence& s : e.sources) {
-      runs += values(s).size();
-      if (!values(s).empty()) sources.insert(s.source);
-    }
+  for (const SourceEvidence& s : own) {
+    runs += values(s).size();
+    if (!values(s).empty()) sources.insert(s.source);
+  }
   return fmt::format("{} run{} of {} source{}", runs, runs == 1 ? "" : "s", sources.size(),
                      sources.size() == 1 ? "" : "s");
 }
 
-// Evidence of the plan's framework, and with experts if the plan has them.
-std::vector<Evidence> evidence_of(const Plan& plan, std::vector<Evidence> all) {
-  std::erase_if(all, [&](const Evidence& e) {
-    return e.kind.framework != plan.layout.execution.framework ||
-           e.kind.has_experts() != (plan.model.moe() != nullptr);
-  });
-  return all;
+// Sources of runs of the plan's framework, and with experts if the plan has them.
+std::vector<SourceEvidence> sources_of(const Plan& plan, const std::vector<Evidence>& all) {
+  std::vector<SourceEvidence> own;
+  for (const Evidence& e : all)
+    if (e.kind.framework == plan.layout.execution.framework &&
+        e.kind.has_experts() == (plan.model.moe() != nullptr))
+      own.insert(own.end(), e.sources.begin(), e.sources.end());
+  return own;
 }
 
-std::string step_line(const Plan& plan, const std::vector<Evidence>& own, const std::vector<Evidence>& all) {
+std::string step_line(const Plan& plan, const std::vector<SourceEvidence>& own,
+                      const std::vector<Evidence>& all) {
   if (plan.cost.source == "profile") return "step time: no run tells, the prices are of your own profile";
   if (plan.cost.source == "roofline")
     return fmt::format("step time: no run tells, {} is priced by its peak rates alone",
@@ -101,16 +102,14 @@ std::string step_line(const Plan& plan, const std::vector<Evidence>& own, const 
                      runs_counted(own, step_times));
 }
 
-std::string failed_line(const Plan& plan, const std::vector<Evidence>& own) {
+std::string failed_line(const Plan& plan, const std::vector<SourceEvidence>& own) {
   size_t failed = 0, accepted = 0;
   double leanest = 1.0;
-  for (const Evidence& e : own)
-    for (const SourceEvidence& s : e.sources) {
-      failed += s.failed.size();
-      for (const double share : s.failed) {
-        accepted += share <= 1.0 ? 1 : 0;
-        leanest = std::min(leanest, share);
-      }
+  for (const SourceEvidence& s : own)
+    for (const double share : s.failed) {
+      ++failed;
+      accepted += share <= 1.0 ? 1 : 0;
+      leanest = std::min(leanest, share);
     }
   if (failed == 0) return "";
   std::string text = fmt::format("out of memory: {} of {} run{} that ran out {} predicted to fit", accepted,
@@ -269,7 +268,7 @@ std::string describe_step(double step_time_s, const Confidence& c) {
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (is_own(plan.layout.execution.framework) || all.empty()) return {};
-  const std::vector<Evidence> own = evidence_of(plan, all);
+  const std::vector<SourceEvidence> own = sources_of(plan, all);
   std::vector<std::string> lines{fmt::format(
       "Published runs of {}, models {} experts, and MPT's predictions of them{}",
       plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",

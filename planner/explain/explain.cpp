@@ -14,23 +14,18 @@ std::string share(double part, double whole) { return format_difference(whole > 
 // The fastest of the kept layouts with another split, for a useful comparison.
 const Candidate* other_split(const SearchResult& result) {
   const Layout& first = result.best.front().estimate.layout;
-  for (const Candidate& c : result.best) {
+  return first_if(result.best, [&](const Candidate& c) {
     const Layout& l = c.estimate.layout;
-    if (l.tensor != first.tensor || l.pipeline != first.pipeline || l.data != first.data) return &c;
-  }
-  return nullptr;
+    return l.tensor != first.tensor || l.pipeline != first.pipeline || l.data != first.data;
+  });
 }
 
 // The seconds by which the step would be shorter if transfers took no time.
 double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate) {
   const Evaluation& e = candidate.evaluation;
   std::vector<double> durations = e.durations_s;
-  for (size_t id = 0; id < durations.size(); ++id) {
-    const InstructionKind kind = e.program.instructions[id].kind;
-    const bool transfer =
-        kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
-    if (transfer) durations[id] = 0.0;
-  }
+  for (size_t id = 0; id < durations.size(); ++id)
+    if (e.program.instructions[id].is_transfer()) durations[id] = 0.0;
   const Contention contention = contention_of(problem, candidate.estimate.layout);
   return std::max(0.0, step_time_s(e.timeline) - step_time_s(simulate(e.program, durations, contention)));
 }

@@ -20,9 +20,10 @@ Words without(Words words, const std::string& name) {
   return words;
 }
 
-// Gives layouts to `visit` until it returns false: one for each sharding, or one for each leaf.
+// Gives layouts to `visit` until it returns false: one for each sharding, or one for each leaf. Returns
+// whether `visit` ended it.
 template <class F>
-void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
+bool list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
                   NotDividing* not_dividing = nullptr) {
   const double end_s = now_s() + kLongestListing;
   bool stopped = false;
@@ -51,6 +52,7 @@ void list_layouts(const SearchProblem& problem, bool each_leaf, F&& visit,
       },
       noted);
   if (not_dividing != nullptr) *not_dividing = std::move(noted);
+  return stopped;
 }
 
 // The nearest batches for which layouts with all the bounds exist.
@@ -157,8 +159,7 @@ std::string frequent_reasons(const SearchProblem& problem) {
     sorted.emplace_back(!names, -count, reason);
   }
   std::sort(sorted.begin(), sorted.end());
-  std::vector<std::string> told;
-  for (const auto& [other, count, reason] : sorted) told.push_back(reason);
+  auto told = mapped<std::string>(sorted, [](const auto& row) { return std::get<std::string>(row); });
   const size_t more = told.size() - std::min(kMost, told.size());
   told.resize(told.size() - more);
   if (more > 0) told.push_back(fmt::format("and {} more", more));
@@ -263,12 +264,7 @@ std::string counted_devices(int64_t count, const SearchProblem& problem) {
 }
 
 bool has_layouts(const SearchProblem& problem) {
-  bool any = false;
-  list_layouts(problem, false, [&](const Layout&) {
-    any = true;
-    return false;
-  });
-  return any;
+  return list_layouts(problem, false, [](const Layout&) { return false; });
 }
 
 Problem nothing_divides(const SearchProblem& problem) {

@@ -94,9 +94,7 @@ std::string describe_memory_use(const Plan& plan) {
 
 // The fastest layout of the ranking that is safe; null if none is known.
 const RankedLayout* safe_layout(const Plan& plan, const MemoryRisk& risk) {
-  const auto found =
-      find_if(plan.ranking, [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
-  return found == plan.ranking.end() ? nullptr : &*found;
+  return first_if(plan.ranking, [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
 }
 
 // One risk, in one line if its figures allow. The option is named if a search with it found a plan.

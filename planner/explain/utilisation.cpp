@@ -8,14 +8,13 @@ namespace {
 
 // A row without runs is corrected by the factor of the plan's layout.
 void correct_row(const Corrected& corrected, double slower, RankedLayout& r) {
-  const auto found =
-      find_if(corrected.layouts, [&](const CorrectedLayout& c) { return c.layout == r.layout; });
-  const bool known = found != corrected.layouts.end();
-  const double times = known ? found->step_time_s / r.step_time_s : slower;
+  const CorrectedLayout* const known =
+      first_if(corrected.layouts, [&](const CorrectedLayout& c) { return c.layout == r.layout; });
+  const double times = known != nullptr ? known->step_time_s / r.step_time_s : slower;
   r.step_time_s *= times;
   r.tokens_per_s /= times;
-  r.confidence = known ? found->confidence : Confidence{};
-  if (known && found->peak_bytes > 0) r.peak_bytes = found->peak_bytes;
+  r.confidence = known != nullptr ? known->confidence : Confidence{};
+  if (known != nullptr && known->peak_bytes > 0) r.peak_bytes = known->peak_bytes;
 }
 
 }  // namespace

@@ -126,13 +126,11 @@ std::string not_allowed(const Question& q, const Layout& faster) {
     return "it was not chosen because the plan's layout was given, not searched for.\n"
            "What would change the answer\n  Planning without a layout.\n";
   const std::vector<std::string> broken = broken_bounds(q.plan.request.bounds, faster);
-  if (!broken.empty()) {
-    const std::string set = joined(broken, " and ");
+  if (!broken.empty())
     return fmt::format(
         "it was not chosen because you set {0}.\nWhat would change the answer\n  Planning again without "
         "{0}.\n",
-        set);
-  }
+        joined(broken, " and "));
   if (!q.plan.search.optimal)
     return fmt::format(
         "it was not chosen because the search was stopped after {}.\n"

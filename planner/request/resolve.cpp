@@ -128,13 +128,10 @@ void check_host_memory(const SearchProblem& problem) {
 // The same for each group of a mixed cluster.
 std::vector<int64_t> limits_of_pools(const PlanRequest& r, const SearchProblem& problem,
                                      const Calibration& calibration) {
-  std::vector<int64_t> limits;
-  for (const DeviceGroup& group : problem.cluster.groups) {
+  return mapped<int64_t>(problem.cluster.groups, [&](const DeviceGroup& group) {
     const int64_t device = tensor_bytes(group.device, problem.execution, calibration);
-    limits.push_back(r.memory.empty() ? with_room(r, problem, device)
-                                      : std::min(device, problem.memory_limit_bytes));
-  }
-  return limits;
+    return r.memory.empty() ? with_room(r, problem, device) : std::min(device, problem.memory_limit_bytes);
+  });
 }
 
 constexpr int64_t kUsualMultiple = 128;

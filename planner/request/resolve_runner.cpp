@@ -177,12 +177,9 @@ Overlaps overlaps_of(const PlanRequest& r, const ClusterSpec& cluster, const Exe
     return own_runtime && one_node ? always_of(execution) : Overlaps{true, true, false, true};
   Overlaps overlaps{false, false, false, false};
   for (const std::string& word : r.overlaps) {
-    bool known = word == "none" && r.overlaps.size() == 1;
-    for (const auto& [name, value] : kOverlapNames) {
-      if (word != name) continue;
-      overlaps.*value = known = true;
-    }
-    if (known) continue;
+    const auto* const known = first_if(kOverlapNames, [&](const auto& named) { return word == named.first; });
+    if (known != nullptr) overlaps.*known->second = true;
+    if (known != nullptr || (word == "none" && r.overlaps.size() == 1)) continue;
     const auto names = mapped<std::string>(kOverlapNames, [](const auto& overlap) { return overlap.first; });
     refuse_input("--overlap", "\"" + word.substr(0, 40) + "\"",
                  fmt::format("none, or some of {}", joined(names, ", ")));

@@ -41,12 +41,8 @@ std::vector<LengthShare> by_mean(double mean, double longest, const std::string&
     return shares;
   };
   const auto mean_of = [](const std::vector<LengthShare>& shares) {
-    double sum = 0.0, all = 0.0;
-    for (const LengthShare& s : shares) {
-      sum += s.tokens * s.share;
-      all += s.share;
-    }
-    return sum / all;
+    const auto sum = sum_of<double>(shares, [](const LengthShare& s) { return s.tokens * s.share; });
+    return sum / sum_of<double>(shares, &LengthShare::share);
   };
   double low = -500.0, high = 500.0;  // the mean falls with the rate
   for (int step = 0; step < 100; ++step) {

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/arrangement.h"
 
-#include <fmt/ranges.h>
-
-#include <numeric>
-
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "planner/memory/memory_model.h"
@@ -22,23 +18,20 @@ std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup
     for (size_t g = 0; g < groups.size(); ++g)
       if (chosen >> g & 1) order.push_back(g);
     do {
-      std::vector<DeviceGroup> arranged;
-      for (const size_t g : order) arranged.push_back(groups[g]);
+      auto arranged = mapped<DeviceGroup>(order, [&](size_t g) { return groups[g]; });
       if (!contains(all, arranged)) all.push_back(std::move(arranged));
     } while (std::next_permutation(order.begin(), order.end()));
   }
-  const auto devices = [](const std::vector<DeviceGroup>& a) {
-    return std::accumulate(a.begin(), a.end(), int64_t{0},
-                           [](int64_t sum, const DeviceGroup& g) { return sum + g.devices; });
-  };
-  sort_by(all, [&](const auto& one) { return -devices(one); });
+  sort_by(all, [](const auto& one) { return -sum_of<int64_t>(one, &DeviceGroup::devices); });
   return all;
 }
 
+std::string joined_names(const std::vector<DeviceGroup>& groups, std::string_view between) {
+  return joined(mapped<std::string>(groups, &DeviceGroup::name), between);
+}
+
 std::string name_of(const std::vector<DeviceGroup>& groups) {
-  std::string name;
-  for (const DeviceGroup& group : groups) name += (name.empty() ? "" : ", then ") + group.name;
-  return groups.size() == 1 ? name + " alone" : name;
+  return joined_names(groups, ", then ") + (groups.size() == 1 ? " alone" : "");
 }
 
 std::string told(const std::string& name, const SearchResult& result) {
@@ -55,17 +48,11 @@ double time_s(const ArrangedSearch& a) {
                                : a.result.best.front().evaluation.step_time_s;
 }
 
-std::string joined_names(const std::vector<DeviceGroup>& groups) {
-  std::string name;
-  for (const DeviceGroup& group : groups) name += (name.empty() ? "" : "+") + group.name;
-  return name;
-}
-
 // "b+a@link" of "a+b@link": who names the cluster so gets the ranks in the plan's order.
 std::string arranged_name(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups) {
-  const std::string given = joined_names(cluster.groups);
+  const std::string given = joined_names(cluster.groups, "+");
   if (!cluster.name.starts_with(given)) return cluster.name;
-  return joined_names(groups) + cluster.name.substr(given.size());
+  return joined_names(groups, "+") + cluster.name.substr(given.size());
 }
 
 // Limits of ranks on some of the problem's groups.
@@ -104,10 +91,8 @@ std::string idle_groups(const SearchProblem& problem, const std::vector<DeviceGr
   std::vector<DeviceGroup> idle = problem.cluster.groups;
   for (const DeviceGroup& group : used) idle.erase(std::find(idle.begin(), idle.end(), group));
   if (idle.empty() || !std::isfinite(best_s)) return "";
-  std::vector<std::string> names;
-  for (const DeviceGroup& group : idle) names.push_back(group.name);
   const std::string text =
-      fmt::format("{} {} left idle", fmt::join(names, " and "), names.size() == 1 ? "is" : "are");
+      fmt::format("{} {} left idle", joined_names(idle, " and "), idle.size() == 1 ? "is" : "are");
   if (!std::isfinite(with_all_s)) return text + ": with all GPUs no layout fits or divides.";
   return fmt::format("{}: with all GPUs the fastest step {}takes {}, {} more.", text, optimal ? "" : "found ",
                      format_seconds(with_all_s), format_percent(with_all_s / best_s - 1.0));

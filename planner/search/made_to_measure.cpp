@@ -89,10 +89,9 @@ class ScheduleMaker {
 
   // Behind the last action come the norm and the optimizer at least.
   double step_end_s() const {
-    double least = cost_.reduce_norm_s;
-    for (const StageCost& stage : cost_.stages)
-      least = std::max(least, cost_.reduce_norm_s + stage.of(InstructionKind::optimizer_step));
-    return least;
+    return cost_.reduce_norm_s + max_of<double>(cost_.stages, 0.0, [](const StageCost& stage) {
+             return stage.of(InstructionKind::optimizer_step);
+           });
   }
 
   // With room for as many transfer buffers as the first named schedule has that fits.

@@ -139,9 +139,7 @@ std::vector<int64_t> balanced_stages(std::span<const double> layer_s, double bef
   const double work = std::accumulate(layer_s.begin(), layer_s.end(), before_s + after_s);
   const double most = slowness.empty() ? 1.0 : *std::max_element(slowness.begin(), slowness.end());
   double rate = double(stages);
-  if (!slowness.empty())
-    rate = std::accumulate(slowness.begin(), slowness.end(), 0.0,
-                           [](double sum, double s) { return sum + 1.0 / s; });
+  if (!slowness.empty()) rate = sum_of<double>(slowness, [](double s) { return 1.0 / s; });
   // Filling within a limit succeeds if any division does, so the least limit that works is the optimum. The
   // work that a filling really has works as a limit; where a limit fails, so do all that fill alike.
   double low = work / rate * (1.0 - 1e-12);

@@ -102,8 +102,7 @@ std::shared_ptr<const ActivationPeaks> ProgramCache::peaks(const Layout& layout,
 
 std::shared_ptr<const ActivationPeaks> ProgramCache::known_peaks(const Layout& layout,
                                                                  int64_t micro_batches) const {
-  const auto found = peaks_.by_key.find(peaks_key(layout, micro_batches));
-  return found == peaks_.by_key.end() ? nullptr : found->second;
+  return copy_of(peaks_.by_key, peaks_key(layout, micro_batches)).value_or(nullptr);
 }
 
 std::shared_ptr<const StepProgram> ProgramCache::program(const Layout& layout, int64_t micro_batches,

@@ -29,8 +29,7 @@ void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, c
       *known = one;
   }
   sort_by(sum, [](const Incumbent& i) { return i.key(); });
-  std::vector<double> times;
-  for (const Incumbent& one : sum) times.push_back(one.step_time_s);
+  const auto times = mapped<double>(sum, &Incumbent::step_time_s);
   sum.erase(sum.begin() + ptrdiff_t(wanted.count(times)), sum.end());
 }
 
@@ -223,9 +222,7 @@ class ResultMerger {
 
   // Nothing slower is wanted.
   double most_s(double gap) const {
-    std::vector<double> times;
-    for (const Incumbent& one : best_) times.push_back(one.step_time_s);
-    return wanted_.most_s(times, gap) * kSlack;
+    return wanted_.most_s(mapped<double>(best_, &Incumbent::step_time_s), gap) * kSlack;
   }
   void add(const std::vector<Incumbent>& more) { add_best(best_, more, wanted_); }
   SearchResult run(const SearchProblem& part, const OnProgress& watch, const SearchProblem* roomier = nullptr,

@@ -11,9 +11,7 @@ namespace {
 
 // Null: none does.
 const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double incumbent_s) {
-  for (const Tier& tier : tiers)
-    if (tier.prunes(node, incumbent_s)) return &tier;
-  return nullptr;
+  return first_if(tiers, [&](const Tier& tier) { return tier.prunes(node, incumbent_s); });
 }
 
 }  // namespace

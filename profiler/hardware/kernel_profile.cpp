@@ -14,30 +14,17 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 constexpr std::array kOperations{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
 
-// Of two times with equal `key` members the shorter one stays.
-template <class Time, class... Key>
-void add_time(std::vector<Time>& times, const Time& time, Key... key) {
+// Of two times of the same work the shorter one stays.
+template <class Time>
+void add_time(std::vector<Time>& times, const Time& time) {
+  Time same = time;
   for (Time& known : times) {
-    if (!((known.*key == time.*key) && ...)) continue;
+    same.seconds = known.seconds;
+    if (same != known) continue;
     known.seconds = std::min(known.seconds, time.seconds);
     return;
   }
   times.push_back(time);
-}
-
-void add_product(KernelProfile& profile, const ProductTime& time) {
-  using T = ProductTime;
-  add_time(profile.products, time, &T::pass, &T::m, &T::n, &T::k);
-}
-
-void add_collective(KernelProfile& profile, const CollectiveTime& time) {
-  using T = CollectiveTime;
-  add_time(profile.collectives, time, &T::operation, &T::ranks, &T::bytes, &T::hosts);
-}
-
-void add_attention(KernelProfile& profile, const AttentionTime& time) {
-  using T = AttentionTime;
-  add_time(profile.attention, time, &T::pass, &T::sequence, &T::heads, &T::kv_heads, &T::head_dim);
 }
 
 std::string operation_in(const std::string& text) {
@@ -61,7 +48,7 @@ class NcclTests {
       check(double(time.bytes), rule_of(&CollectiveTime::bytes), "bytes", line.number);
       check(time.seconds, rule_of(&CollectiveTime::seconds), "seconds", line.number);
       check(double(time.ranks), rule_of(&CollectiveTime::ranks), "ranks", line.number);
-      add_collective(profile, time);
+      add_time(profile.collectives, time);
       ++rows_;
     }
     return rows_;
@@ -192,7 +179,7 @@ size_t import_kineto(KernelProfile& profile, const Json& json) {
       continue;
     const auto m = whole(dims[first][0]), k = whole(dims[first][1]), n = whole(dims[first + 1][1]);
     if (!m || !n || !k || time->second <= 0.0) continue;
-    add_product(profile, {ProductPass::any, *m, *n, *k, time->second * 1e-6});
+    add_time(profile.products, {ProductPass::any, *m, *n, *k, time->second * 1e-6});
     ++count;
   }
   return count;
@@ -215,8 +202,8 @@ size_t import_simumax(KernelProfile& profile, const Json& matmul) {
                              : found[4] == "NN" ? ProductPass::input_gradient
                                                 : ProductPass::weight_gradient;
     if (pass == ProductPass::weight_gradient && found[5] == "False") continue;
-    add_product(profile,
-                {pass, m, n, k, 2.0 * double(m) * double(n) * double(k) / (efficiency * flop_per_s)});
+    add_time(profile.products,
+             {pass, m, n, k, 2.0 * double(m) * double(n) * double(k) / (efficiency * flop_per_s)});
     ++count;
   }
   return count;
@@ -228,17 +215,17 @@ bool add_operator(KernelProfile& profile, const OperatorTiming& t) {
   if (s.kind == models::OperatorKind::attention && t.phase != Phase::weight_gradient) {
     if (!models::attention_needs(s).plain()) return false;
     const AttentionPass pass = t.phase == Phase::forward ? AttentionPass::forward : AttentionPass::backward;
-    add_attention(profile, {pass, s.sequence, s.heads, s.kv_heads, s.head_dim,
-                            t.seconds / double(std::max<int64_t>(1, s.batch))});
+    add_time(profile.attention, {pass, s.sequence, s.heads, s.kv_heads, s.head_dim,
+                                 t.seconds / double(std::max<int64_t>(1, s.batch))});
     return true;
   }
   if (s.kind != models::OperatorKind::linear) return false;
   if (t.phase == Phase::forward)
-    add_product(profile, {ProductPass::forward, s.rows, s.columns, s.inner, t.seconds});
+    add_time(profile.products, {ProductPass::forward, s.rows, s.columns, s.inner, t.seconds});
   else if (t.phase == Phase::input_gradient)
-    add_product(profile, {ProductPass::input_gradient, s.rows, s.inner, s.columns, t.seconds});
+    add_time(profile.products, {ProductPass::input_gradient, s.rows, s.inner, s.columns, t.seconds});
   else if (t.phase == Phase::weight_gradient)
-    add_product(profile, {ProductPass::weight_gradient, s.columns, s.inner, s.rows, t.seconds});
+    add_time(profile.products, {ProductPass::weight_gradient, s.columns, s.inner, s.rows, t.seconds});
   return true;
 }
 
@@ -254,7 +241,7 @@ size_t import_own_profile(KernelProfile& profile, const Json& json, const std::s
   for (const OperatorTiming& t : own.operators) count += add_operator(profile, t) ? 1 : 0;
   for (const TransportTiming& t : own.transport) {
     if (t.operation == TransportOperation::send_receive || t.bytes < 1 || !(t.seconds > 0.0)) continue;
-    add_collective(profile, {enum_name(t.operation), t.group, t.bytes, t.seconds, t.hosts});
+    add_time(profile.collectives, {enum_name(t.operation), t.group, t.bytes, t.seconds, t.hosts});
     ++count;
   }
   return count;

@@ -198,11 +198,8 @@ KernelTables tables_of(const KernelProfile& profile) {
   for (const CollectiveTime& c : profile.collectives)
     sizes[{c.hosts, c.ranks, c.operation}][c.bytes] = c.seconds;
   for (const auto& [key, times] : sizes) {
-    std::vector<double> bytes, seconds;
-    for (const auto& [size, time] : times) {
-      bytes.push_back(double(size));
-      seconds.push_back(time);
-    }
+    const auto bytes = mapped<double>(times, [](const auto& time) { return double(time.first); });
+    const auto seconds = mapped<double>(times, [](const auto& time) { return time.second; });
     const auto& [hosts, ranks, operation] = key;
     LogGrid grid({bytes}, seconds, {{0, 0}}, {{1, 1}});
     if (hosts == 1)

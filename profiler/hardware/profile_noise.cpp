@@ -26,9 +26,8 @@ std::string name_of(const PieceTiming& t) {
 }
 
 std::vector<PieceTiming> pieces_at(const Profile& profile, int64_t sequence) {
-  std::vector<PieceTiming> at;
-  for (const PieceTiming& t : profile.pieces)
-    if (sequence_of(profile, t) == sequence) at.push_back(t);
+  std::vector<PieceTiming> at = profile.pieces;
+  std::erase_if(at, [&](const PieceTiming& t) { return sequence_of(profile, t) != sequence; });
   return at.empty() ? profile.pieces : at;
 }
 

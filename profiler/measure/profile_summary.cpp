@@ -30,12 +30,11 @@ std::string screen_rows(const std::vector<std::vector<std::string>>& rows,
 
 // The timing of another piece and phase at the same sizes.
 const PieceTiming* find(const Profile& profile, const PieceTiming& like, Piece piece, Phase phase) {
-  for (const PieceTiming& t : profile.pieces)
-    if (t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
-        t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none &&
-        (piece != Piece::layer || t.layer == like.layer))
-      return &t;
-  return nullptr;
+  return first_if(profile.pieces, [&](const PieceTiming& t) {
+    return t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
+           t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none &&
+           (piece != Piece::layer || t.layer == like.layer);
+  });
 }
 
 std::string with_spread(const PieceTiming* timing) {
