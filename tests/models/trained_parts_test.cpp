@@ -201,7 +201,8 @@ TEST(Adapters, OverFourBitsHaveScalesInThirtyTwoUnlessTheseAreQuantisedAgain) {
 // of them by FSDP2 of accelerate, all of them by DeepSpeed and AutoModel; shares alone where a loader maps
 // them.
 TEST(Adapters, OverFewBitsAreWholeOnEachDeviceBeforeTheyAreSharded) {
-  for (const auto& [name, ranks] : {std::pair{"llama3-70b", 2}, {"qwen3-30b-a3b", 2}, {"llama3-70b", 64}}) {
+  for (const auto& [name, count] : {std::pair{"llama3-70b", 2}, {"qwen3-30b-a3b", 2}, {"llama3-70b", 64}}) {
+    const int64_t ranks = count;
     const ModelSpec model = load_model(name);
     const auto peak = [&](const char* framework, FrozenFormat format, int64_t start) {
       Layout l = one_rank(model);
