@@ -21,7 +21,7 @@ CLUSTERS = ["dgx-h100:1", "dgx-h100:2", "dgx-h100:8", "dgx-h100:64", "dgx-a100:1
 # The file that names the layout, of those that are exported.
 FILES = {"transformers-fsdp": "accelerate.yaml", "transformers-ddp": "accelerate.yaml", "transformers-deepspeed": "accelerate.yaml",
          "deepspeed": "deepspeed.json", "automodel": "automodel.yaml", "torchtitan": "mpt_torchtitan.py", "megatron-core": "megatron_args.txt",
-         "megatron-bridge": "mpt_layout.py", "pytorch": "mpt_train.py", "trl": "sft.yaml", "llamafactory": "llamafactory.yaml", "axolotl": "axolotl.yaml"}
+         "megatron-bridge": "mpt_layout.py", "pytorch": "mpt_train.py", "trl": "sft.yaml", "llamafactory": "recipe.yaml", "axolotl": "recipe.yaml"}
 TUNERS = ["trl", "llamafactory", "axolotl"]  # which write LoRA for the Trainer's frameworks
 # Of a layout, what its file may leave open if the step takes as long.
 FREE = {"execution", "overlap_parameter_gather", "overlap_gradient_reduce"}
