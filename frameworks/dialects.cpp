@@ -2,7 +2,6 @@
 #include "frameworks/dialects.h"
 
 #include "base/embedded.h"
-#include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/megatron-core/dialect.h"
 #include "models/family.h"
@@ -43,20 +42,6 @@ void check_dialects() {
 
 std::string type_in(const models::Dialect& dialect, const ModelSpec& model) {
   return models::written_type(models::with_usual_training(model), dialect.types);
-}
-
-Execution as_class_of(const std::string& type, const Framework& framework, const Execution& execution) {
-  const std::string file = "classes.json";
-  static const Json rows = parse_json(template_text(file), file).at("rows");
-  const auto holds = [&](const std::vector<std::string>& types) {
-    return contains(types, type) || contains(types, "*");
-  };
-  if (!holds(framework.abilities.transformers_classes)) return execution;
-  std::vector<std::string> changes;
-  for (const Json& row : rows)
-    if (holds(row.at("types")))
-      for (const Json& change : row.at("execution")) changes.push_back(change);
-  return with_changes(execution, changes, file);
 }
 
 }  // namespace mpt::frameworks

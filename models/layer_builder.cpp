@@ -19,7 +19,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   if (!layout_.training.changes_products()) {
     product(sizes);
-    keep_narrow_inputs(sizes, -1);
+    keep_narrow_inputs(sizes, 1);
     // A mixer or a dense MLP ends here. It keeps the largest magnitudes of its products' inputs.
     if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 &&
         execution().kernels.narrows_apart)
@@ -71,10 +71,10 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   return *this;
 }
 
-// One copy of the input for each product, and `more`.
-void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t more) {
+// A copy of the input for each product, of which `counted` are kept already.
+void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t counted) {
   if (!execution().kept.narrows_each_input || unit_ == 4) return;
-  keep_both((products_of(sizes, execution()) + more) * rounded(tokens_ * sizes.inner * unit_));
+  keep_both((products_of(sizes, execution()) - counted) * rounded(tokens_ * sizes.inner * unit_));
 }
 
 // The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).

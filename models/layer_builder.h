@@ -278,7 +278,7 @@ class LayerBuilder {
            op.module != Module::attention_output && op.module != Module::mixer && op.module != Module::head;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
-  void keep_narrow_inputs(const LinearSizes& sizes, int64_t more);
+  void keep_narrow_inputs(const LinearSizes& sizes, int64_t counted);
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
   void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;
   void keep_scores(int64_t scores);

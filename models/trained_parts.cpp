@@ -69,8 +69,8 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   keep_both(bytes(all_ranks));
   if (execution().kept.adapter_dropout)
     keep_both(rounded(tokens_ * sizes.inner * products_of(sizes, execution())));
-  // The core keeps its output, too.
-  keep_narrow_inputs(sizes, *target == AdapterTarget::output ? 0 : -1);
+  // What the attention core keeps is its own output, not a copy of it.
+  keep_narrow_inputs(sizes, *target == AdapterTarget::output ? 0 : 1);
   input_is_local_ = was_local;
 }
 

@@ -7,7 +7,6 @@
 
 #include "core/schedule_catalog.h"
 #include "frameworks/asked.h"
-#include "frameworks/dialects.h"
 #include "frameworks/export.h"
 #include "models/value_map.h"
 
@@ -470,24 +469,6 @@ std::optional<Rejection> supports_training(const Framework& framework, const Tra
     return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }
   return std::nullopt;
-}
-
-std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model) {
-  static const Json classes = parse_json(template_text("classes.json"), "classes.json");
-  if (framework.dialect != "transformers") return {};
-  for (const auto& [names, types] : classes.at("moved_adapters").items())
-    if (contains(types, Json(type_in(dialect_of(framework.name), model)))) return split_at(names, ' ');
-  return {};
-}
-
-bool has_mlps(const ModelSpec& model) {
-  return model.layers.any(
-      [](const LayerKind& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); });
-}
-
-bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training) {
-  return (training.adapts(AdapterTarget::up) || training.adapts(AdapterTarget::down)) && has_mlps(model) &&
-         !moved_adapters(framework, model).empty();
 }
 
 ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, const Training& training) {

@@ -45,13 +45,6 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
 /// Whether it trains in this way, in any layout.
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
 
-/// Whether the model has dense MLPs or shared experts.
-bool has_mlps(const ModelSpec& model);
-/// Names of an MLP's gate, up and down. PEFT gives their adapters to the routed experts. Empty: it does not.
-std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model);
-/// Whether dense MLPs or shared experts of the model would lose adapters by that.
-bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training);
-
 /// Degrees of tensor, context and pipeline parallelism.
 std::optional<Rejection> supports_degrees(const Framework& framework, const Degrees& degrees);
 

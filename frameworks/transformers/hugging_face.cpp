@@ -20,13 +20,6 @@ bool drops_out_by_default(const Json& config) {
   return type == "gpt2" || type == "opt" || type == "seed_oss";
 }
 
-// Whether the file of an id is of a class with towers, and AutoModelForCausalLM has no such class
-// (transformers 5.24.0, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).
-bool is_other_class(const std::string& id, const std::string& type) {
-  const bool known = type.starts_with("gemma") || type.starts_with("llama4") || type.starts_with("qwen3_5");
-  return !known && !models::model_of_id(id)->towers.empty();
-}
-
 // The id of any model on the hub with the same architecture.
 std::string equal_hub_id(const ModelSpec& model) {
   for (const models::ZooModel& known : models::zoo_models())
@@ -41,12 +34,18 @@ std::string hub_id(const ModelSpec& model) {
   return found && same_architecture(found->model, model) ? model.hub_id : "";
 }
 
+bool has_another_class_on_the_hub(const ModelSpec& model) {
+  const std::string& type = model.type;
+  const bool known = type.starts_with("gemma") || type.starts_with("llama4") || type.starts_with("qwen3_5");
+  return !known && !models::model_of_id(hub_id(model))->towers.empty();
+}
+
 std::string add_hugging_face_model(const ModelSpec& model, const std::string& framework, Exported& exported,
                                    BalanceLoss balance) {
   const ModelSpec untrained = models::with_usual_training(model);
   const std::string type = type_in(dialect_of(framework), untrained);
   std::string id = hub_id(model);
-  if (!id.empty() && is_other_class(id, model.type)) id.clear();
+  if (!id.empty() && has_another_class_on_the_hub(model)) id.clear();
   if (type.empty() && id.empty()) id = equal_hub_id(model);
   if (type.empty() && !id.empty()) return id;
   if (type.empty()) {

@@ -14,6 +14,10 @@ namespace mpt::frameworks {
 /// The hub id that the user named; empty: none, or the model has been changed since.
 std::string hub_id(const ModelSpec& model);
 
+/// Whether the file of its id is of a class with towers that AutoModelForCausalLM does not have (transformers
+/// 5.24.0, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES).
+bool has_another_class_on_the_hub(const ModelSpec& model);
+
 /// Whether a training script adds the plan's balance loss of experts. transformers adds it only if
 /// config.json has output_router_logits, and no file on the hub has it.
 enum class BalanceLoss { left_to_framework, trained };

@@ -10,6 +10,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/supports/supports.h"
+#include "frameworks/transformers/classes.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -148,7 +149,7 @@ void set_loading(const Settings& s, bool axolotl, bool narrow, Imported& in) {
 }
 
 // PEFT takes the names of an MLP for those of its experts in older transformers, and drops other modules of
-// these names (moved_adapters in framework.json). Of names that are no patterns the last part counts.
+// these names (moved_adapters in classes.json). Of names that are no patterns the last part counts.
 void move_adapters(const std::vector<std::string>& patterns, bool all, AdapterMatch& match, Imported& in) {
   const auto moved = moved_adapters(framework_named("transformers-fsdp", "PEFT"), *in.model);
   if (moved.empty()) return;

@@ -8,11 +8,10 @@
 
 #include "base/json.h"
 #include "base/ranges.h"
-#include "frameworks/dialects.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports/supports.h"
+#include "frameworks/transformers/classes.h"
 #include "frameworks/transformers/hugging_face.h"
 
 namespace mpt::frameworks {
@@ -26,7 +25,7 @@ const Json& tuner(const std::string& name) {
 // The modules with adapters as PEFT takes them: as much of their names' ends as tells them from others.
 std::vector<std::string> adapted_modules(const Plan& plan) {
   ModelSpec model = plan.model;
-  if (hub_id(model).empty()) model.type = type_in(dialect_of("transformers-fsdp"), model);
+  model.type = class_type(model, "transformers-fsdp");
   for (LayerRun& run : model.layers.runs) run.repeat = 1;
   std::vector<std::string> names, adapted, others;
   for (const auto& [module, target] : hugging_face_modules(model, false)) {

@@ -10,6 +10,7 @@
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
+#include "frameworks/transformers/classes.h"
 #include "models/zoo.h"
 #include "planner/explain/confidence.h"
 #include "planner/memory/memory_model.h"

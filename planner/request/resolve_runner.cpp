@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "core/gpu_memory.h"
-#include "frameworks/dialects.h"
 #include "frameworks/framework.h"
+#include "frameworks/transformers/classes.h"
 #include "planner/request/resolve.h"
 
 namespace mpt::planner {
@@ -88,7 +88,7 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
   if (!r.lengths.empty() && execution.kernels.attention == AttentionKernel::sdpa)
     execution.kernels.attention = AttentionKernel::flash2;
   const auto* const framework = frameworks::find_framework(execution.framework);  // null: older software
-  if (framework != nullptr) execution = frameworks::as_class_of(model.type, *framework, execution);
+  if (framework != nullptr) execution = frameworks::as_class_of(model, *framework, execution);
   for (const char* own : {"loss=own", "attention=own"})  // a price that nothing runs
     if (contains(r.execution, own))
       refuse_input("--execution", own, "kernels of " + execution.framework + ", not mpt-run's own",

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "frameworks/dialects.h"
+#include "frameworks/transformers/classes.h"
 #include "models/layer_program.h"
 #include "models/zoo.h"
 
@@ -58,7 +58,7 @@ TEST_P(ClassesOfTransformers, KeepWhatTheyWereSeenToKeep) {
   Layout layout;
   layout.precision = Precision::bf16;
   layout.execution =
-      as_class_of(model.type, framework_named(seen.framework, "test"), load_framework(seen.framework, "test"));
+      as_class_of(model, framework_named(seen.framework, "test"), load_framework(seen.framework, "test"));
   if (seen.adapters) {
     layout.training.adapter_rank = 16;
     layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
@@ -71,16 +71,30 @@ TEST_P(ClassesOfTransformers, KeepWhatTheyWereSeenToKeep) {
 INSTANTIATE_TEST_SUITE_P(OfRuns, ClassesOfTransformers, testing::ValuesIn(kSeenLayers));
 
 TEST(TransformersClasses, CountForFrameworksThatRunThemAlone) {
-  const auto bytes = [](const char* framework, const char* type) {
+  const auto bytes = [](const char* framework, const char* model) {
     const Execution execution = load_framework(framework, "test");
-    return as_class_of(type, framework_named(framework, "test"), execution).kept.rms_norm_bytes -
+    return as_class_of(models::load_model(model), framework_named(framework, "test"), execution)
+               .kept.rms_norm_bytes -
            execution.kept.rms_norm_bytes;
   };
-  EXPECT_EQ(bytes("transformers-deepspeed", "olmo2"), 2);
-  EXPECT_EQ(bytes("automodel", "olmo2"), 6);  // from none: its own classes have norms of one kernel
-  EXPECT_EQ(bytes("automodel", "llama"), 0);
-  EXPECT_EQ(bytes("pytorch", "olmo2"), 0);
-  EXPECT_EQ(bytes("torchtitan", "qwen3_next"), 0);
+  EXPECT_EQ(bytes("transformers-deepspeed", "olmo2-7b"), 2);
+  EXPECT_EQ(bytes("automodel", "olmo2-7b"), 6);  // from none: its own classes have norms of one kernel
+  EXPECT_EQ(bytes("automodel", "llama3-8b"), 0);
+  EXPECT_EQ(bytes("pytorch", "olmo2-7b"), 0);
+  EXPECT_EQ(bytes("torchtitan", "qwen3-next-80b-a3b"), 0);
+}
+
+// The text model of one with images is written as Qwen3, and a model without an id as the type that has it.
+TEST(TransformersClasses, AreThoseOfTheConfigurationThatIsWritten) {
+  ModelSpec model = models::load_model("qwen3-vl-2b");
+  EXPECT_EQ(class_type(model, "automodel"), "qwen3");
+  model = models::load_model("kimi-k2.5");
+  model.hub_id.clear();
+  EXPECT_EQ(class_type(model, "transformers-fsdp"), "deepseek_v3");
+  model = models::load_model("glm4-9b");
+  EXPECT_EQ(class_type(model, "transformers-fsdp"), "glm");
+  model.hub_id.clear();
+  EXPECT_EQ(class_type(model, "transformers-fsdp"), "glm");
 }
 
 // Norms in fp32 make no wider copy, and autocast narrows nothing.
@@ -91,7 +105,7 @@ TEST(TransformersClasses, KeepNoCopiesInFp32) {
       Layout layout;
       layout.precision = Precision::fp32;
       layout.execution =
-          as_class_of(model.type, framework_named(framework, "test"), load_framework(framework, "test"));
+          as_class_of(model, framework_named(framework, "test"), load_framework(framework, "test"));
       return models::saved_bytes(models::layer_program(model, 0, layout, 512), Recompute::none);
     };
     EXPECT_EQ(kept("transformers-ddp"), kept("transformers-fsdp")) << name;

@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "core/schedule_catalog.h"
-#include "frameworks/dialects.h"
 #include "frameworks/framework.h"
+#include "frameworks/transformers/classes.h"
 #include "models/footprint.h"
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
@@ -92,9 +92,8 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   if (m.layers > 0) model.layers = LayerList(m.layers, model.layers[0]);
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution =
-      frameworks::as_class_of(model.type, frameworks::framework_named(m.framework, "test"),
-                              frameworks::load_framework(m.framework, "test"));
+  layout.execution = frameworks::as_class_of(model, frameworks::framework_named(m.framework, "test"),
+                                             frameworks::load_framework(m.framework, "test"));
   layout.training.adapter_rank = m.adapters;
   if (m.adapters > 0)
     layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,

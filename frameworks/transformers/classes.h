@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How the classes of transformers differ: what their layers keep, and which modules PEFT adapts. The facts
+// are in classes.json. Whoever prices, exports or imports such a model asks here.
+
+#include <string>
+#include <vector>
+
+#include "core/training.h"
+#include "frameworks/framework.h"
+
+namespace mpt::frameworks {
+
+/// The type of the class that runs the model: its own if its file on the hub is taken, else that of the
+/// config.json that is written.
+std::string class_type(const ModelSpec& model, const std::string& framework);
+
+/// `execution` as that class is written, if the framework runs classes of transformers.
+Execution as_class_of(const ModelSpec& model, const Framework& framework, const Execution& execution);
+
+/// Whether the model has dense MLPs or shared experts.
+bool has_mlps(const ModelSpec& model);
+/// Names of an MLP's gate, up and down. PEFT gives their adapters to the routed experts. Empty: it does not.
+std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model);
+/// Whether dense MLPs or shared experts of the model would lose adapters by that.
+bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training);
+
+}  // namespace mpt::frameworks
