@@ -116,6 +116,27 @@ TEST(TunerExports, SayAdaptersAndFourBits) {
   EXPECT_EQ(recipe.find("bnb_4bit_quant_storage"), std::string::npos) << "FSDP alone shards by it";
 }
 
+// A recipe without an optimizer is trained by AdamW.
+TEST(TunerExports, SayTheOptimizerOrAreRefused) {
+  for (const char* target : {"trl", "llamafactory", "axolotl"})
+    for (const auto& [optimizer, name] : EnumNames<OptimizerKind>::table()) {
+      PlanRequest r = tuning("transformers-ddp", 1);
+      r.lora = 16;
+      r.optimizer = optimizer;
+      if (frameworks::cannot_run(frameworks::find_export_target(target), plan(r))) {
+        EXPECT_EQ(optimizer, OptimizerKind::muon) << target << name;
+        continue;
+      }
+      const Written w = written(r, target);
+      const std::string file = std::string(target) == "trl" ? "sft.yaml" : "recipe.yaml";
+      EXPECT_EQ(frameworks::find_importer("", (w.folder / file).string())
+                    .importer.read(w.folder / file)
+                    .layout.training.optimizer,
+                optimizer)
+          << target << name;
+    }
+}
+
 TEST(TunerExports, SayModulesThatAreTrainedWhole) {
   PlanRequest r = tuning("transformers-ddp", 1);
   r.lora = 8;
