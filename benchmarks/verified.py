@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What frameworks hold in a step by mpt.verify, over what MPT predicts. It takes about 15 s for each plan on one core, and no GPU.
 
-Usage: verified.py FRAMEWORK SEED COUNT prints a part of reports/results/verify.md, of drawn layouts that MPT exports, in the framework's Python."""
+Usage: verified.py FRAMEWORK SEED COUNT prints a part of reports/results/verify.md, of drawn layouts that MPT exports, in the framework's Python.
+       verified.py layers FRAMEWORK RANK MODELS... prints the bytes of a token that one more repeat of a model's last layers keeps for its backward,
+       seen and counted; RANK is that of LoRA adapters, or 0."""
 
 import json
 import os
@@ -12,6 +14,7 @@ import sys
 
 import mpt
 
+ZOO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models/zoo")
 # Models to draw from.
 DRAWN = {
     "pytorch": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-4b", "qwen3-8b", "gpt2-1.5b", "phi4", "qwen2.5-7b", "llama2-13b", "mixtral-8x7b"],
@@ -33,12 +36,32 @@ def verified(framework, request):
 
 def cut(name, layers):
     """A model of the zoo with so many layers of its last kind."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"../models/zoo/{name}.json"), encoding="utf-8") as file:
+    with open(os.path.join(ZOO, f"{name}.json"), encoding="utf-8") as file:
         model = {**json.load(file), "name": f"{name}-{layers}-layers", "aliases": []}
     for one in model["layers"]["order"][:-1]:
         layers -= one["repeat"] * len(one["of"])
     model["layers"]["order"][-1]["repeat"] = max(1, layers)
     return model
+
+
+def kept(framework, rank, name):
+    """Bytes of a token, by the difference of two models."""
+    saved = []
+    for repeats in (1, 2):
+        with open(os.path.join(ZOO, f"{name}.json"), encoding="utf-8") as file:
+            model = {**json.load(file), "name": f"{name}-{repeats}", "aliases": []}
+        model["layers"]["order"][-1]["repeat"] = repeats
+        tokens = min(2048, model.get("max_positions", 2048))
+        _, rows = verified(framework, {"model": model, "cluster": "dgx-h100:1", "gpus": 8, "dp": 8, "micro_batch": 1, "global_batch": 8, "seq": tokens,
+                                       "recompute": "none", "lora": rank, "zero": 0 if framework.endswith("ddp") else 3})
+        saved.append(rows["saved by a forward of stage 0"])
+    return [(saved[1][key] - saved[0][key]) / tokens for key in ("measured_bytes", "predicted_bytes")]
+
+
+def layers(framework, rank, *names):
+    for name in names:
+        seen, counted = kept(framework, int(rank), name)
+        print(f"{name}: {seen:.0f} bytes seen, {counted:.0f} counted, {seen / counted:.3f}", flush=True)
 
 
 def draw(kind, rng):
@@ -97,4 +120,7 @@ if __name__ == "__main__":
         import stubs
         for stand_in in (stubs.use, stubs.untuned_kernels, stubs.older_fsdp):
             stand_in()
-    drawn(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "layers":
+        layers(*sys.argv[2:])
+    else:
+        drawn(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

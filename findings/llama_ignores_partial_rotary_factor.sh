@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # transformers 5.24.0, torch 2.15.0: Llama, Qwen2, Mistral and Gemma take partial_rotary_factor, keep it, and rotate whole heads.
 #
-# Expected: a key that configurations carry, and that GLM, Phi-3 and StableLM read, changes what a model computes, or is refused.
+# Expected: GLM, Phi-3 and StableLM read this key. So other classes that accept it compute by it, too, or refuse it.
 # Seen, two layers with the same weights and 0.5 against 1.0: logits of Llama, Qwen2, Mistral and Gemma are equal to the bit; those of GLM
-#   and Phi-3 differ. The key stands in rope_parameters after loading, and in what save_pretrained() writes. Nothing warns.
+#   and Phi-3 differ. save_pretrained() writes the key in all of them. Nothing warns.
 # Why it matters: a converter that writes another family as "llama" with half of each head rotated makes a file that loads, trains, and
 #   is another model.
 # Usage: ./llama_ignores_partial_rotary_factor.sh (seconds, and the download of PyTorch)

@@ -5,7 +5,7 @@
 #   its shared experts and of its dense first layer, as on a Llama. PEFT 0.18.1 does not change names.
 # Seen: PEFT takes the three names out of target_modules and puts gate_up_proj and down_proj into target_parameters, the stacked weights of the
 #   routed experts, with twice the rank for the first. Shared experts and dense layers, which have linear layers of these very names, get
-#   none. Of Qwen2-MoE, whose type is not in the list of changed models, the shared experts alone get adapters.
+#   none. Qwen2-MoE is not in the list of changed models: its shared experts alone get adapters.
 # Why it matters: PEFT says nothing. On DeepSeek-V2-Lite at rank 16 the moved adapters train 13.5 million weights in each layer with
 #   experts, not 0.2 million, and the layers that every token passes are not trained. For the shared experts of another type the same
 #   recipe trains the opposite.

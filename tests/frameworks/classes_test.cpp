@@ -18,8 +18,8 @@ struct SeenLayer {
   double tolerance = 0.0005;
 };
 
-// mpt.verify with transformers 5.24.0, accelerate 1.15.0 and torch 2.15.0 in bf16: what one layer more keeps
-// after a forward of 2,048 tokens. Positions that each layer casts anew and numbers of chosen experts are not
+// benchmarks/verified.py layers, with transformers 5.24.0, accelerate 1.15.0 and torch 2.15.0 in bf16: what one
+// layer more keeps after a forward of 2,048 tokens. Positions that each layer casts anew and numbers of chosen experts are not
 // counted by MPT: up to 0.6 %. DDP's without the copies of weights in 16 bits; adapters have copies of their
 // weights, 0.6 %.
 const SeenLayer kSeenLayers[] = {

@@ -224,7 +224,7 @@ def test_transformers_is_split_as_accelerate_does(zero, recompute, gathers):
         assert rank["bytes"]["activations"] < 4 * PARAMETERS
 
 
-# DDP sums whole gradients in buckets of their own, in fp32, after the last micro-batch.
+# DDP copies whole gradients to buckets in fp32, and sums these after the last micro-batch.
 @pytest.mark.parametrize("adapters", [0, ADAPTERS])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_replicas_sum_what_is_trained_once_in_a_step(recompute, adapters):
