@@ -22,6 +22,9 @@ DRAWN = {
     "transformers-ddp": ["llama3.2-1b", "qwen3-0.6b", "smollm2-1.7b", "olmo2-1b", "gemma2-2b", "phi3-mini-128k"],
     "transformers-ddp lora": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-7b", "llama2-13b", "olmo2-7b", "gemma-7b", "phi4", "glm4-9b"],
     "transformers-fsdp lora": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-7b", "llama2-13b", "olmo2-7b", "gemma-7b", "phi4", "glm4-9b"],
+    "trl": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-7b", "gemma-7b"],
+    "trl nf4": ["llama3.2-1b", "llama3-8b", "qwen3-8b", "qwen2.5-7b", "llama2-13b", "phi4"],
+    "trl-ddp nf4": ["llama3.2-1b", "llama3-8b", "qwen3-8b", "qwen2.5-7b", "llama2-13b", "phi4"],
     "automodel": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "qwen2.5-7b", "llama2-13b"],
     "torchtitan": ["llama3.2-1b", "llama3-8b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "llama2-13b"],
     "torchtitan experts": ["qwen3-30b-a3b", "moonlight-16b-a3b", "deepseek-v2-lite", "mixtral-8x7b"],
@@ -67,7 +70,7 @@ def layers(framework, rank, *names):
 def draw(kind, rng):
     """A layout of a model with few layers, on up to 32 GPUs, which may be no power of two."""
     model, layers = rng.choice(DRAWN[kind]), rng.choice([4, 6, 8, 12])
-    gpus, splits = rng.choice([8, 8, 8, 16, 32, 3, 6, 12]), not kind.startswith(("transformers", "automodel"))
+    gpus, splits = rng.choice([8, 8, 8, 16, 32, 3, 6, 12]), not kind.startswith(("transformers", "trl", "automodel"))
     pp = rng.choice([one for one in (1, 1, 1, 1, 2, 3, 4) if gpus % one == 0]) if splits else 1
     tp = rng.choice([one for one in (1, 1, 1, 2, 4) if gpus // pp % one == 0]) if splits or kind == "automodel" else 1
     cp = rng.choice([1, 1, 1, 2]) if kind == "pytorch" and gpus // pp // tp % 2 == 0 else 1
@@ -78,8 +81,8 @@ def draw(kind, rng):
     if pp > 1:
         request["schedule"] = rng.choice(["1f1b", "1f1b", "gpipe", "interleaved", "zb-v"])
         request["chunks"] = 2 if request["schedule"] in ("interleaved", "zb-v") else 1
-    if kind.endswith("lora"):
-        request["lora"] = rng.choice([8, 16, 64])
+    if kind.endswith(("lora", "nf4")):
+        request.update(lora=rng.choice([8, 16, 64]), frozen_weights="nf4" if kind.endswith("nf4") else "bf16")
     if "ddp" in kind:
         request["zero"] = 0
     if cp > 1:

@@ -53,6 +53,7 @@ class LayerBuilder {
   const ModelSpec& model() const { return model_; }
   const LayerKind& kind() const { return *kind_; }
   const Execution& execution() const { return layout_.execution; }
+  const Training& training() const { return layout_.training; }
   int64_t tokens() const { return tokens_; }
   int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }

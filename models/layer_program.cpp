@@ -165,15 +165,27 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
 // elements, in 16 bits and in fp32 (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient
 // of the head's input stays. torchtitan sums that gradient in fp32, and its chunks are parts of the sequence.
 // Their logits are in 16 bits, with the same copies as those of a whole loss (torchtitan 0.3.0,
-// torchtitan/components/loss.py).
+// torchtitan/components/loss.py). TRL's tiles are in 16 bits in one buffer (trl 1.16.0,
+// trl/kernels/chunked_logprob.py).
 int64_t chunk_bytes(const LayerBuilder& b, int64_t columns, int64_t split) {
   const int64_t hidden = b.model().hidden, chunks = b.execution().kernels.loss_chunks;
-  if (chunks == 0) return 3 * b.bytes(hidden);
+  const int64_t words = std::min(b.execution().kernels.loss_tile_words, columns);
+  if (chunks == 0) return 3 * b.bytes(hidden) + std::min<int64_t>(b.tokens(), 4096) * words * 2;
   const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
   const int64_t logits =
       compiled ? (2 + split) * b.bytes(columns)
                : b.bytes(columns) + (b.execution().kept.logit_copies + split) * b.state_bytes(columns);
   return b.state_bytes(hidden) + logits / chunks;
+}
+
+// Of a trained head's weight, while a loss by chunks has its gradient beside those that are there: Liger
+// makes it in the forward, in the weight's type. TRL sums it in fp32, and narrows the sum.
+int64_t head_gradient_bytes(const LayerBuilder& b, const OperatorShape& head) {
+  const Execution& e = b.execution();
+  if (b.training().freezes(FrozenPart::head) || e.kernels.loss_chunks > 0) return 0;
+  const int64_t own = e.states.frees_pieces || e.states.weight_bytes == 2 ? 2 : 4;
+  const int64_t sum = e.kernels.loss_tile_words > 0 && own < 4 ? 4 : 0;
+  return LayerBuilder::rounded(head.columns * head.inner * (own + sum));
 }
 
 // Output projection and loss over this rank's share of the vocabulary, or over all of it.
@@ -188,6 +200,7 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (b.execution().kept.empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
+  const int64_t gradient = head_gradient_bytes(b, b.last().shape);
   const bool gathers = b.execution().kernels.gathers_logits && b.tensor_ranks() > 1;
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
   b.add({name, M::head, b.shape(OperatorKind::cross_entropy, columns)});
@@ -201,6 +214,10 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   const int64_t split = b.tensor_ranks() > 1 && !gathers ? kept.split_logit_copies : 0;
   if (chunked) loss.forward_workspace_bytes += chunk_bytes(b, columns, split);
+  if (chunked && b.execution().kernels.loss_chunks == 0) {
+    loss.backward_workspace_bytes = loss.forward_workspace_bytes + gradient;
+    if (b.execution().kernels.loss_tile_words == 0) loss.forward_workspace_bytes += gradient;
+  }
   if (fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
     // gradient. If all of that is done in place, the gradient in 16 bits replaces the logits.

@@ -46,7 +46,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   const int64_t least = e.states.offloads_weights || alike ? 2 : 3;
   const bool on_host = layout.offload_optimizer && e.states.offloads_gradients && layout.zero >= least;
   bytes.gradient = on_host ? 0 : gradient_element_bytes(layout);
-  if (e.states.optimizer_bytes > 0) bytes.optimizer = e.states.optimizer_bytes;
+  if (e.states.optimizer_bytes > 0)
+    bytes.optimizer = e.states.optimizer_bytes - (layout.ranks() > 1 ? 0 : e.states.bucket_bytes);
   const int64_t moments = adamw_moment_bytes(layout);
   bytes.optimizer += moment_bytes(layout.training.optimizer, moments) - moments;
   return bytes;

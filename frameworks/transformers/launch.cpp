@@ -214,8 +214,10 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   if (in.layout.training.adapts() && in.layout.training.frozen_format == FrozenFormat::bf16 &&
       settings.text("dtype", "auto") == "float32" && in.layout.precision != Precision::fp32)
     in.unknown.emplace_back("dtype: float32, in which frozen weights stay");
-  // Its loss goes over the head in chunks (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
-  if (trl) in.execution.emplace_back("loss=chunked");
+  // Its loss goes over the head in tiles (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
+  if (trl)
+    in.execution.insert(in.execution.end(),
+                        {"loss=chunked", "loss_tile_words=32768", "narrow_adapters=true"});
   judge_options(line.options, trl, in);
   if (in.framework == "transformers-fsdp" && in.layout.training.frozen_format == FrozenFormat::int8)
     in.unknown.emplace_back("load_in_8bit");  // accelerate 1.15.0 leaves such weights whole on each GPU

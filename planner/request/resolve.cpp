@@ -376,6 +376,7 @@ void set_runner(Resolved& resolved) {
   problem.training = training_of(r, problem.workload.sequence);
   leave_out_adapters(resolved);
   set_gradients(r, problem, resolved.notes);
+  narrow_adapters(problem);
   set_deterministic(problem, resolved.notes);
   note_formats(problem, resolved.notes);
   if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)

@@ -45,6 +45,8 @@ Training training_of(const PlanRequest& request, int64_t tokens);
 /// it does not train with is refused, or planned for with --beyond-framework. Reads the problem's model,
 /// precision, execution and training.
 void set_gradients(const PlanRequest& request, SearchProblem& problem, std::vector<std::string>& notes);
+/// In 16 bits where a framework casts them for weights of 4 or 8 bits.
+void narrow_adapters(SearchProblem& problem);
 
 /// Notes on frozen weights and moments that stay wider than requested.
 void note_formats(const SearchProblem& problem, std::vector<std::string>& notes);

@@ -202,6 +202,16 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
   if (*r.gradients == Precision::fp32) execution.states.gradient_bytes = execution.states.reduced_bytes = 4;
 }
 
+void narrow_adapters(SearchProblem& problem) {
+  Execution& e = problem.execution;
+  if (!e.states.narrow_adapters || problem.training.frozen_format == FrozenFormat::bf16) return;
+  e.states.weight_bytes = e.states.gradient_bytes = e.states.reduced_bytes = 2;
+  e.states.bucket_bytes = std::min<int64_t>(e.states.bucket_bytes, 2);
+  e.states.optimizer_bytes = 4 + e.states.bucket_bytes;
+  e.kept.extra_kept_bytes = 0;
+  e.kept.narrows_each_input = false;
+}
+
 void note_formats(const SearchProblem& problem, std::vector<std::string>& notes) {
   const Training& t = problem.training;
   const StateBytes& states = problem.execution.states;

@@ -288,6 +288,7 @@ class Execution:
     elementwise: Optional[Literal["fused", "compiled", "eager"]] = None  # fused, compiled or eager
     loss: Optional[Literal["own", "fused", "fp32", "chunked"]] = None  # own, fused or fp32
     loss_chunks: Optional[int] = None  # chunks of a loss by chunks; 0: each has as many logits as all tokens have hidden units
+    loss_tile_words: Optional[int] = None  # words of the vocabulary in a tile of a loss by tiles; 0: none
     dropout: Optional[bool] = None  # dropout masks are kept
     extras_apart: Optional[bool] = None  # experts' biases, limits of activations and scaled rotary positions have kernels of their own
     early_products: Optional[bool] = None  # matrix products of cuBLAS 11
@@ -340,12 +341,14 @@ class Execution:
     fp8_weight_bytes: Optional[int] = None  # bytes of one weight where products run in fp8; 0: as many
     gradient_bytes: Optional[int] = None  # bytes of one gradient; 0: by precision
     optimizer_bytes: Optional[int] = None  # bytes of one parameter's optimizer state; 0: by precision
+    bucket_bytes: Optional[int] = None  # of the bytes of the optimizer's state those of buckets, which one rank alone does not have
     reduced_bytes: Optional[int] = None  # bytes of one gradient while it is reduced; 0: 4
     offloads_gradients: Optional[bool] = None  # shares of gradients wait in the host's memory beside an offloaded optimizer
     offloads_weights: Optional[bool] = None  # shares of weights wait in the host's memory beside an offloaded optimizer
     host_gradient_bytes: Optional[int] = None  # bytes of the gradient that an offloaded optimizer's step reads in the host's memory
     host_weight_bytes: Optional[int] = None  # bytes of the host's copy of a new weight that the device holds whole
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
+    narrow_adapters: Optional[bool] = None  # adapters over weights of 4 or 8 bits, their gradients and moments are in 16 bits
     nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
     whole_table_gradients: Optional[bool] = None  # each tensor rank has the gradient of the whole token table
     gathers_tied_twice: Optional[bool] = None  # a table that the head shares is gathered for each of the two

@@ -49,9 +49,15 @@ TEST(Framework, TrlKeepsNoLogits) {
   EXPECT_EQ(trl.kernels.loss, LossKernel::chunked);
   EXPECT_EQ(trl.framework, "transformers-fsdp");
   EXPECT_EQ(trl.allocator.process_build_bytes, 4) << "of a checkpoint";
+  EXPECT_EQ(trl.kernels.loss_tile_words, 32768);
+  EXPECT_TRUE(trl.states.narrow_adapters);
   trl.kernels.loss = LossKernel::fp32;
+  trl.kernels.loss_tile_words = 0;
+  trl.states.narrow_adapters = false;
   std::swap(trl.allocator.process_build_bytes, trl.allocator.host_build_bytes);
   EXPECT_EQ(trl, load_framework("transformers-fsdp", "test")) << "nothing else is otherwise";
+  for (const char* name : {"trl-ddp", "trl-deepspeed"})
+    EXPECT_EQ(load_framework(name, "test").kernels.loss_tile_words, 32768) << name;
 }
 
 // docs/frameworks.md has a row for each, with its aliases.

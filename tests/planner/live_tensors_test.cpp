@@ -8,6 +8,7 @@
 #include "models/footprint.h"
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
+#include "planner/request/resolve_parts.h"
 
 namespace mpt::planner {
 namespace {
@@ -22,6 +23,7 @@ struct SeenPeak {
   LossKernel loss = LossKernel::fp32;
   double tolerance = 0.025;
   int64_t adapters = 0;  // rank of LoRA on all products
+  FrozenFormat frozen = FrozenFormat::bf16;
 };
 
 // Live tensors at the peak of a step of the framework's own code (mpt.verify; torch 2.15.0, transformers
@@ -79,6 +81,18 @@ const SeenPeak kSeenPeaks[] = {
      0.01, 16},
     {"transformers-fsdp", "qwen3-0.6b", 2, 8, 1, 1, 1024, 2, Recompute::full, 2.504, 1, 12, LossKernel::fp32,
      0.01, 16},
+    // A process alone has no buckets.
+    {"transformers-ddp", "llama3.2-1b", 0, 1, 1, 1, 2048, 2, Recompute::none, 17.507, 1, 8, LossKernel::fp32,
+     0.01},
+    // TRL's loss sums the gradient of a trained head in fp32. A frozen head is gathered apart from FSDP2.
+    {"trl", "qwen2.5-7b", 3, 8, 1, 1, 2048, 2, Recompute::none, 11.931, 1, 6, LossKernel::chunked, 0.01},
+    {"trl", "gemma-7b", 3, 8, 1, 2, 1024, 2, Recompute::full, 11.224, 1, 6, LossKernel::chunked, 0.01},
+    {"trl", "llama3-8b", 3, 4, 1, 2, 1024, 2, Recompute::none, 5.734, 1, 8, LossKernel::chunked, 0.01, 16},
+    {"trl", "llama3-8b", 3, 8, 1, 1, 2048, 2, Recompute::none, 4.497, 1, 8, LossKernel::chunked, 0.01, 16,
+     FrozenFormat::nf4},
+    {"trl-ddp", "qwen3-0.6b", 0, 2, 1, 2, 2048, 2, Recompute::none, 9.008, 1, 8, LossKernel::chunked},
+    {"trl-ddp", "qwen2.5-7b", 0, 1, 1, 2, 2048, 2, Recompute::none, 13.577, 1, 12, LossKernel::chunked, 0.05,
+     16, FrozenFormat::nf4},
     // Outputs of experts in fp32, and in the backward three more.
     {"torchtitan", "qwen3-30b-a3b", 3, 4, 2, 2, 4096, 1, Recompute::full, 10.131, 1, 4, LossKernel::chunked,
      0.05},
@@ -98,6 +112,12 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   if (m.adapters > 0)
     layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
                                        AdapterTarget::down};
+  layout.training.frozen_format = m.frozen;
+  SearchProblem problem;
+  problem.training = layout.training;
+  problem.execution = layout.execution;
+  narrow_adapters(problem);
+  layout.execution = problem.execution;
   layout.execution.kernels.elementwise = ElementwiseKernels::eager;
   layout.execution.kernels.loss = m.loss;
   layout.data = layout.shard = m.data;
