@@ -176,9 +176,11 @@ Json memory_switches(const SearchProblem& problem) {
       &words = problem.framework ? problem.framework->switches : none;
   Json rows = Json::array();
   for (Json row : parse_json(std::string(memory_switch_files().front().second), "memory_switches.json")) {
-    const auto word = words.find(row["option"]);
-    if (word == words.end() || row.value("adapts", problem.training.adapts()) != problem.training.adapts())
-      continue;
+    const bool adapts = problem.training.adapts();
+    const std::string option = row["option"];
+    const auto otherwise = words.find("with adapters: " + option);
+    const auto word = adapts && otherwise != words.end() ? otherwise : words.find(option);
+    if (word == words.end() || word->second.empty() || row.value("adapts", adapts) != adapts) continue;
     row["written"] = word->second;
     rows.push_back(std::move(row));
   }
