@@ -218,6 +218,9 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   if (trl)
     in.execution.insert(in.execution.end(),
                         {"loss=chunked", "loss_tile_words=32768", "narrow_adapters=true"});
+  constexpr double kDropout = 0.05;  // of TRL's adapters (trl/trainer/model_config.py)
+  if (trl && in.layout.training.adapts() && line.options.value("lora_dropout", Json(kDropout)) == kDropout)
+    in.execution.emplace_back("adapter_dropout=true");
   judge_options(line.options, trl, in);
   if (in.framework == "transformers-fsdp" && in.layout.training.frozen_format == FrozenFormat::int8)
     in.unknown.emplace_back("load_in_8bit");  // accelerate 1.15.0 leaves such weights whole on each GPU

@@ -57,7 +57,8 @@ TEST(Launch, ArgumentsOfTheTrainerMayBeJson) {
 
 TEST(Launch, JsonWithoutAKeyOfDeepSpeedsIsNotJudged) {
   for (const char* text : {"{}", R"({"model_type": "llama", "hidden_size": 4096})", R"({"version": 1})"})
-    EXPECT_NE(refused([&] { read_any("no_deepspeed.json", text); }).find("no key of DeepSpeed's"), std::string::npos)
+    EXPECT_NE(refused([&] { read_any("no_deepspeed.json", text); }).find("no key of DeepSpeed's"),
+              std::string::npos)
         << text;
   EXPECT_EQ(read_any("ds.json", R"({"zero_optimization": {"stage": 2}, "steps": 3})").layout.zero, 2);
 }
@@ -351,6 +352,21 @@ TEST(Launch, TrlMakesNoLogits) {
               std::string(line).find("sft") != std::string::npos)
         << line;
   }
+}
+
+// trl 1.16.0, trl/trainer/model_config.py: lora_dropout is 0.05 by default. MPT's recipe says 0.
+TEST(Launch, TrlDropsInputsOfAdaptersUnlessTold) {
+  const auto drops = [](const std::string& more) {
+    return contains(
+        read_any("drops.sh", "trl sft --max_length 2048 --model_name_or_path Qwen/Qwen3-8B" + more + "\n")
+            .execution,
+        std::string("adapter_dropout=true"));
+  };
+  EXPECT_TRUE(drops(" --use_peft"));
+  EXPECT_TRUE(drops(" --use_peft --lora_dropout 0.05"));
+  EXPECT_TRUE(drops(" --use_peft --lora_dropout 0.1"));
+  EXPECT_FALSE(drops(" --use_peft --lora_dropout 0.0"));
+  EXPECT_FALSE(drops(" --use_peft --lora_dropout 0"));
 }
 
 constexpr const char* kOf8B =
