@@ -167,9 +167,9 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
     const LayerProgram& layer = programs.layer(kind);
     layers_.push_back(piece_of(layer));
     const Execution& execution = programs.layout().execution;
-    if (execution.states.frees_pieces)
-      layers_.back().backward_workspace =
-          workspace_by_operator(layer, element_bytes(programs.layout().precision));
+    if (execution.states.frees_pieces || execution.states.late_gradients)
+      layers_.back().backward_workspace = workspace_by_operator(
+          layer, execution.states.frees_pieces ? element_bytes(programs.layout().precision) : 0);
     int64_t& input = layers_.back().kept[size_t(Recompute::full)];
     input = std::min(layers_.back().computed, input * execution.kept.full_recompute_inputs);
     if (execution.kept.waits_on_host) {

@@ -34,8 +34,9 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   s.rows = sizes.inner * matrices;
   s.inner = t.frozen_format == FrozenFormat::nf4 ? 4 : 8;
   s.frozen = true;
-  add({"frozen.widen", Module::widen, s}).last().parts = sizes.parts;
-  if (sizes.parts.front() == 0) last().parts.front() = sizes.columns;
+  add({"frozen.widen", Module::widen, s});
+  const bool whole = sizes.parts.front() == 0 || execution().kernels.one_adapter_per_product;
+  last().parts = whole ? std::array<int64_t, 3>{sizes.columns} : sizes.parts;
 }
 
 // A narrow product to the adapter's rank and a wide one from it, both split over tensor ranks

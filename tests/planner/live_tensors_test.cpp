@@ -91,7 +91,7 @@ const SeenPeak kSeenPeaks[] = {
     {"trl", "llama3-8b", 3, 8, 1, 1, 2048, 2, Recompute::none, 4.497, 1, 8, LossKernel::chunked, 0.01, 16,
      FrozenFormat::nf4},
     {"trl-ddp", "qwen3-0.6b", 0, 2, 1, 2, 2048, 2, Recompute::none, 9.008, 1, 8, LossKernel::chunked},
-    {"trl-ddp", "qwen2.5-7b", 0, 1, 1, 2, 2048, 2, Recompute::none, 13.577, 1, 12, LossKernel::chunked, 0.05,
+    {"trl-ddp", "qwen2.5-7b", 0, 1, 1, 2, 2048, 2, Recompute::none, 13.577, 1, 12, LossKernel::chunked, 0.01,
      16, FrozenFormat::nf4},
     // Outputs of experts in fp32, and in the backward three more.
     {"torchtitan", "qwen3-30b-a3b", 3, 4, 2, 2, 4096, 1, Recompute::full, 10.131, 1, 4, LossKernel::chunked,
