@@ -121,11 +121,9 @@ def names_in(text):
 def targets_of(node):
     """The targets of assignments below a node."""
     for statement in ast.walk(node):
-        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
             for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 yield from target.elts if isinstance(target, ast.Tuple) else [target]
-        elif isinstance(statement, ast.For):
-            yield from statement.target.elts if isinstance(statement.target, ast.Tuple) else [statement.target]
 
 
 class Rules:
@@ -250,9 +248,7 @@ def needed(rule, names):
 def sliced(rules, names):
     """The rules without those that no condition depends on."""
     kept = []
-    for rule in rules:
-        if not needed(rule, names):
-            continue
+    for rule in (rule for rule in rules if needed(rule, names)):
         if rule[1] != "if":
             kept.append(rule)
             continue
@@ -276,11 +272,11 @@ def only_values(rules):
 
 
 def slices(files):
-    """Rules of several files, in the order of their use, and the names that they need: [(file, rules)], names."""
+    """Rules of several files, in the order of their use, as asked.json has them, and the names that they need."""
     names = set()
     while any([used(rules, names) for _, rules in files]):
         pass
-    return [(file, in_postfix(kept)) for file, rules in files if (kept := sliced(rules, names))], names
+    return [{"file": file, "rules": in_postfix(kept)} for file, rules in files if (kept := sliced(rules, names))], names
 
 
 SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&", ast.Eq: "==",
