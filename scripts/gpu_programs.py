@@ -52,11 +52,8 @@ class Training:
 
 
 def read_trainings(file):
-    chosen = dict(TRAININGS)
-    if file:
-        chosen.update(json.loads(pathlib.Path(file).read_text()))
-    unknown = set(chosen) - set(TRAININGS)
-    if unknown:
+    chosen = {**TRAININGS, **(json.loads(pathlib.Path(file).read_text()) if file else {})}
+    if unknown := set(chosen) - set(TRAININGS):
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
     return {use: Training(given, file) for use, given in chosen.items()}
 
@@ -149,13 +146,10 @@ class Check:
             self.fail(name, str(error))
             return None
         output, late = output_of(process, limit)
-        if late:
-            self.fail(name, f"stopped after {limit:.0f} s\n{output[-1000:]}")
-            return None
-        if process.returncode != 0:
-            self.fail(name, f"exit code {process.returncode}\n{output[-3000:]}")
-            return None
-        return output
+        if not late and process.returncode == 0:
+            return output
+        self.fail(name, f"stopped after {limit:.0f} s\n{output[-1000:]}" if late else f"exit code {process.returncode}\n{output[-3000:]}")
+        return None
 
     def fail(self, name, why):
         self.failed.append(name)

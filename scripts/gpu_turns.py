@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares programs in turn for scripts/gpu-check, and reads the GPU's state from the driver meanwhile."""
 
+import contextlib
 import json
 import pathlib
 import statistics
@@ -63,12 +64,9 @@ class Watch:
     def __exit__(self, *_):
         stop(self.process)
         self.process.wait()
-        lines = [line.split(",") for line in pathlib.Path(self.log).read_text(errors="replace").splitlines()]
-        for line in lines:
-            try:
-                self.rows.append([float(cell) for cell in line])
-            except ValueError:  # "[N/A]", or a line that was cut off
-                continue
+        for line in pathlib.Path(self.log).read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):  # "[N/A]", or a line that was cut off
+                self.rows.append([float(cell) for cell in line.split(",")])
         self.rows = [row for row in self.rows if len(row) == len(self.FIELDS)]
 
     def most_memory_gib(self):

@@ -13,7 +13,7 @@ import termios
 CELL, LINE, SIZE, MARGIN = 8.4, 19, 14, 16
 BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
 COLOURS = ["#6e7681", "#ff7b72", "#7ee787", "#e3b341", "#79c0ff", "#d2a8ff", "#76e3ea", "#e6edf3"]
-SEQUENCE = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])")
+SEQUENCE_OR_CHARACTER = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])|.", re.S)
 PLAIN = (FOREGROUND, False, False)  # colour, bold, faint
 
 
@@ -24,15 +24,11 @@ class Screen:
         self.columns, self.rows, self.row, self.column, self.style = columns, [[]], 0, 0, PLAIN
 
     def feed(self, text):
-        at = 0
-        while at < len(text):
-            sequence = SEQUENCE.match(text, at)
-            if sequence:
-                self.control(sequence[1], sequence[2])
-                at = sequence.end()
-                continue
-            self.put(text[at])
-            at += 1
+        for found in SEQUENCE_OR_CHARACTER.finditer(text):
+            if found[2]:
+                self.control(found[1], found[2])
+            else:
+                self.put(found[0])
 
     def put(self, character):
         if character == "\r":
