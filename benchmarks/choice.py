@@ -17,7 +17,7 @@ def sets_of(records, predictions, failures, failed):
     sets = {}
     for prediction in (p for p in [*predictions, *failed] if not p["skipped"]):
         ran = prediction["id"] in records
-        r = records[prediction["id"]] if ran else failures[prediction["id"]]
+        r = (records if ran else failures)[prediction["id"]]
         if ran and (not prediction["measured_iter_time_s"] or prediction.get("range_s")):
             continue
         request = r["request"]

@@ -9,7 +9,6 @@ and no run without dependence has that value. Then the constant may represent th
 or applies to the trait alone.
 """
 
-import collections
 import json
 import pathlib
 import statistics
@@ -48,19 +47,17 @@ def sensitivities(programs, runs, constant, before):
 
 def decided_by(programs, constant, runs, before):
     found = sensitivities(programs, runs, constant, before)
-    by_family = collections.defaultdict(list)
-    for run, share in zip(runs, found):
-        if share is not None:
-            by_family[run["family"]].append(share)
-    means = sorted(((statistics.mean(shares), family) for family, shares in by_family.items()), reverse=True)
+    known = [(run, line, share) for run, line, share in zip(runs, before, found) if share is not None]
+    by_family = records.grouped(known, lambda one: one[0]["family"])
+    means = sorted(((statistics.mean(share for *_, share in of), family) for family, of in by_family.items()), reverse=True)
     total, held, families = sum(mean for mean, _ in means), 0.0, []
     for mean, family in means:
         if held >= DECIDES * total:
             break
         held += mean
         families.append(family)
-    deciding = [traits(run, line) for run, line, share in zip(runs, before, found) if share is not None and share >= DEPENDS]
-    others = [traits(run, line) for run, line, share in zip(runs, before, found) if share is not None and share < DEPENDS]
+    deciding = [traits(run, line) for run, line, share in known if share >= DEPENDS]
+    others = [traits(run, line) for run, line, share in known if share < DEPENDS]
     apart = [f"{name} {next(iter(values))}" for name in (deciding[0] if deciding else {})
              if len(values := {of[name] for of in deciding}) == 1 and not any(of[name] in values for of in others)]
     beside = sum(any(other["source"] == of["source"] for other in others) for of in deciding)
@@ -80,9 +77,7 @@ def written(text, all_found):
     """The file with the findings inserted after the families of each fit."""
     lines, found = [], None
     for line in text.split("\n"):
-        for one in all_found:
-            if line.startswith(f'  {{"name": "{one["name"]}",'):
-                found = one
+        found = next((one for one in all_found if line.startswith(f'  {{"name": "{one["name"]}",')), found)
         if line.startswith('   "decided_by":'):
             continue
         if line.startswith('   "fitted_to":') and found:

@@ -9,6 +9,7 @@ import math
 import statistics
 
 import kinds
+from records import grouped
 
 LIKELY = (0.99, 0.95, 0.9, 0.7, 0.3, 0.0)
 
@@ -33,13 +34,11 @@ def held(run):
 
 
 def interval_row(name, runs):
-    by_source = {}
-    for r in runs:
-        by_source.setdefault(r["family"], []).append(held(r))
+    by_source = grouped(runs, lambda r: r["family"]).values()
     widths = [r["expected_s"][1] / r["expected_s"][0] for r in runs]
     below = sum(r["measured_iter_time_s"] < r["expected_s"][0] for r in runs)
     return (f"| {name} | {len(runs)} | {len(by_source)} | {percent(statistics.mean(map(held, runs)))} | "
-            f"{percent(statistics.mean(statistics.mean(of) for of in by_source.values()))} | {percent(below / len(runs))} | "
+            f"{percent(statistics.mean(statistics.mean(map(held, of)) for of in by_source))} | {percent(below / len(runs))} | "
             f"{statistics.median(widths):.2f} |")
 
 

@@ -45,16 +45,14 @@ def main():
             inside = lambda axis, p: p[0] >= 512 and 512 <= p[1] <= 16384 and 512 <= p[2] <= 16384
             print(row(t["device"], f"products, {dtype}", errors([g["m"], g["n"], g["k"]], g["time_us"], inside)))
         attention = [e for a in t.get("attention_forward", []) for e in errors([a["sequence"], a["heads"]], a["tflop_per_s"])]
-        if attention:
-            print(row(t["device"], "attention", attention))
         trained = t.get("training_attention", {})
         shares = [e for precision in ("bf16", "fp8", "mxfp8") for grid in trained.get(precision, {}).values()
                   for e in errors([trained["head_dim"], trained["sequence"]], grid, lambda axis, p: axis == 1)]
-        if shares:
-            print(row(t["device"], "training against that", shares))
-        collective = [e for c in t.get("collective", {}).values() for e in errors([c["ranks"], c["bytes"]], c["time_us"])]
-        if collective and "gemm" in t:  # a node's fitted line has no points to leave out
-            print(row(t["device"], "collectives", collective))
+        # A node's fitted line has no points to leave out.
+        collective = [e for c in t.get("collective", {}).values() for e in errors([c["ranks"], c["bytes"]], c["time_us"])] if "gemm" in t else []
+        for name, found in (("attention", attention), ("training against that", shares), ("collectives", collective)):
+            if found:
+                print(row(t["device"], name, found))
 
 
 main()

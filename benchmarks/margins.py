@@ -7,6 +7,8 @@ Part of accuracy.py's page.
 
 import statistics
 
+from records import grouped
+
 TIMES = (0, 1, 2)  # the default margin
 FEWEST = 10
 
@@ -38,9 +40,7 @@ def row(name, runs):
 def table(runs, of_failures):
     """The section in Markdown. `of_failures`: the runs of the set "failed", which `runs` has, too."""
     runs = [r for r in runs if not r["skipped"] and not r.get("unmodelled")]
-    groups = {}
-    for r in runs:
-        groups.setdefault(f"{r['framework']}{', experts' if r['experts'] else ''}", []).append(r)
+    groups = grouped(runs, lambda r: f"{r['framework']}{', experts' if r['experts'] else ''}")
     rows = "\n".join(row(name, of) for name, of in sorted(groups.items()) if len(of) >= FEWEST)
     known = [r for r in runs if not r["unknown"]]
     shares = [f"{100 * n / counts(known)[2]:.1f} %" for n in counts(known)[3]]

@@ -5,7 +5,9 @@ corrections (planner/observe/), with each source left out of their prior. With -
 Usage: observed.py FOLDER_OF_PROGRAMS [--fit]
 """
 
+import bisect
 import datetime
+import itertools
 import json
 import math
 import os
@@ -85,15 +87,9 @@ def scales_of(losses):
     """SCALES values, each for the same share of clusters: the errors of sets relative to their prior. Errors of sets of one source are
     correlated, so a source of n sets has the weight of the root of n."""
     weighed = sorted((of_set["scale"], len(of_source) ** -0.5) for of_source in losses.values() for of_set in of_source)
-    total, found = sum(weight for _, weight in weighed), []
-    for step in range(SCALES):
-        below, wanted = 0.0, (step + 0.5) / SCALES * total
-        for scale, weight in weighed:
-            below += weight
-            if below >= wanted:
-                found.append(round(scale, 3))
-                break
-    return found
+    sums = list(itertools.accumulate(weight for _, weight in weighed))
+    middles = ((step + 0.5) / SCALES * sums[-1] for step in range(SCALES if sums else 0))
+    return [round(weighed[bisect.bisect_left(sums, middle)][0], 3) for middle in middles]
 
 
 def write_prior(programs, priors, runs, scales):

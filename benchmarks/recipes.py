@@ -29,7 +29,7 @@ REFUSED_BY_OWNER = {
     "glm45_355b_sft_128gpu_h100_bf16_config": "megatron/core/transformer/moe/moe_layer.py:636"}
 # Of those that are not read: words of the reason, by column.
 WITHOUT = ["which is not known, expected one of", "not known, expected keys that are known"]
-MOST_NODES = 128
+NODES = [2**i for i in range(8)]
 NEWER = {"dgx-h100": "dgx-b200", "dgx-b200": "dgx-b300"}  # the next kind, with the same number of GPUs in a node
 
 
@@ -135,13 +135,11 @@ def by_smallest_cluster(binary, root, files):
     """Recipes that name no GPUs: on the smallest cluster where they fit, in its newest kind where a precision asks for that."""
     found = {}
     for kind in ("dgx-h100", *NEWER.values()):
-        nodes = 1
-        while nodes <= MOST_NODES:
+        for nodes in NODES:
             for name, one in check(binary, root, files, f"{kind}:{nodes}").items():
                 few = name in found and found[name]["reason"].startswith("it needs ")  # GPUs, so nothing else was judged
                 if name not in found or few or found[name]["verdict"] in ("illegal", "does_not_fit") and one["verdict"] == "fits":
                     found[name] = {**one, "on": f"{8 * nodes} x {kind}"}
-            nodes *= 2
     return found
 
 
@@ -258,8 +256,7 @@ def bridge(binary, root):
     for *_, source in BRIDGE_RUNS.values():
         if not os.path.exists(os.path.join(root, source)):
             raise SystemExit(f"{root}: no {source}, which a run of a recipe is taken from")
-    names = {name: pattern.search(name) for name in check(binary, root, [BRIDGE], "dgx-h100:1")}
-    names = {name: match for name, match in names.items() if match}
+    names = {name: match for name in check(binary, root, [BRIDGE], "dgx-h100:1") if (match := pattern.search(name))}
     places = {name: (int(match.group(1)), *BRIDGE_CLUSTERS[match.group(2)]) for name, match in names.items() if name.split("#")[1] not in runs}
     for gpus, cluster, per_node in sorted(set(places.values())):
         files = sorted({name.split("#")[0] for name, place in places.items() if place == (gpus, cluster, per_node)})

@@ -28,6 +28,14 @@ def write(runs, file):
     file.flush()
 
 
+def grouped(items, key):
+    """{key(item): [items with that key]}, in the order of the items."""
+    groups = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def of_set(name):
     return {run["id"]: run for run in read() if run["set"] == name}
 

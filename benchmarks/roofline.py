@@ -92,10 +92,8 @@ class Rates:
         shape = [int(word) for word in kernel.split() if word.isdigit()]
         floor = count["launches"] * LEAST_KERNEL_S
         moving = (count["read_bytes"] + count["written_bytes"]) / (PEAK_BYTES_PER_S * COPY_SHARE)
-        if kernel.startswith("fp8 product"):
-            return max(floor, moving, count["flop"] / self.product_flop_per_s(*shape, "fp8"))
-        if kernel.startswith("product"):
-            return max(floor, moving, count["flop"] / self.product_flop_per_s(*shape))
+        if kernel.startswith(("product", "fp8 product")):
+            return max(floor, moving, count["flop"] / self.product_flop_per_s(*shape, "fp8" if kernel.startswith("fp8") else "bf16"))
         if kernel.startswith("attention"):
             return max(floor, moving, count["flop"] / self.attention_flop_per_s(kernel.split()[1], *shape))
         return max(floor, moving)

@@ -10,6 +10,8 @@ import pathlib
 import re
 import statistics
 
+from records import grouped
+
 EDGES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 SIGNIFICANT = 0.05
 
@@ -53,10 +55,7 @@ def pairs_of(sets):
 
 def tally(pairs):
     """Pairs, right ones and their p; sources with more right than wrong ones, sources with fewer, and their p."""
-    sources = {}
-    for source, _, _, right in pairs:
-        sources.setdefault(source, []).append(right)
-    shares = [statistics.mean(of) for of in sources.values()]
+    shares = [statistics.mean(pair[3] for pair in of) for of in grouped(pairs, lambda pair: pair[0]).values()]
     most, least = sum(s > 0.5 for s in shares), sum(s < 0.5 for s in shares)
     right = sum(p[3] for p in pairs)
     return {"pairs": len(pairs), "right": right, "p": p_of(right, len(pairs)), "most": most, "least": least,

@@ -20,6 +20,7 @@ it, prints why and ends with code 3.
 import argparse
 import functools
 import json
+import math
 import os
 import statistics
 import sys
@@ -171,7 +172,7 @@ class Training:
         shape = (o.micro_batches, o.micro_batch, o.sequence + 1)
         if o.text is None:
             return torch.randint(self.spec["vocab"], shape)
-        count = shape[0] * shape[1] * shape[2]
+        count = math.prod(shape)
         with open(o.text, "rb") as file:
             data = file.read(count)
         return torch.tensor(list(data * (count // len(data) + 1))[:count]).view(shape)
@@ -252,8 +253,7 @@ def parse():
     parser.add_argument("text", nargs="?")
     options = parser.parse_args()
     options.backends = options.attention.split(",")
-    unknown = [name for name in options.backends if name not in ("cudnn", "flash")]
-    if unknown:
+    if unknown := [name for name in options.backends if name not in ("cudnn", "flash")]:
         parser.error(f"--attention: {', '.join(unknown)}: expected some of cudnn, flash")
     return options
 

@@ -37,10 +37,7 @@ def is_failure(line):
 
 def groups_of(lines, field):
     """Errors by the value of a field; by "all" if `field` is that word."""
-    groups = {}
-    for line in lines:
-        if not line["skipped"] and not is_failure(line):
-            groups.setdefault(line.get(field, field), []).append(line)
+    groups = records.grouped((line for line in lines if not line["skipped"] and not is_failure(line)), lambda line: line.get(field, field))
 
     def summary(of, error):
         return orders.errors([e for line in of if (e := error(line)) is not None])
@@ -61,14 +58,9 @@ def repeated(runs, lines):
 def rank_correlations(lines, repetition):
     """Whether the planner would put runs of one model on one GPU in the measured order: by step time, and by device seconds per token, in
     which runs of different batches and sizes are comparable."""
-    groups = {}
-    for line in lines:
-        if time_error(line) is not None:
-            groups.setdefault(f"{line['model']} on {line['gpu']}", []).append(line)
+    groups = records.grouped((line for line in lines if time_error(line) is not None), lambda line: f"{line['model']} on {line['gpu']}")
     found = []
-    for name, of in sorted(groups.items()):
-        if len(of) < FEWEST:
-            continue
+    for name, of in sorted((name, of) for name, of in groups.items() if len(of) >= FEWEST):
         pairs = [(line["measured_iter_time_s"], line["predicted_iter_time_s"]) for line in of]
         per_token = [(m / line["tokens_per_device"], p / line["tokens_per_device"]) for (m, p), line in zip(pairs, of)]
         reachable = orders.reachable_tau([p for _, p in pairs], orders.scatter(repetition["difference"])) if repetition["runs"] else None
