@@ -89,11 +89,13 @@ def picture(runs):
     return scatter.svg("Step time, seconds", points)
 
 
+def by_family(records):
+    return published.grouped(records.values(), lambda r: r["family"])
+
+
 def other_runs(report, records, reasons):
     """The errors of predictions for runs that were published after the fit."""
-    sources = {}
-    for r in records.values():
-        sources.setdefault(r["family"], {})[r["source"]["where"]] = True
+    sources = {name: dict.fromkeys(r["source"]["where"] for r in of) for name, of in by_family(records).items()}
     time, memory = errors_of(report["runs"])
     far = [(i, "time", e) for i, e in time.items() if abs(e) > 0.25] + [(i, "memory", e) for i, e in memory.items() if abs(e) > 0.25]
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
@@ -115,9 +117,7 @@ Off by more than 25 %:
 def by_source(report, records, reasons):
     """The errors of predictions for runs of every quality, by source, with a sentence on errors that stay large."""
     time, memory = errors_of(report["runs"])
-    sources = {}
-    for r in records.values():
-        sources.setdefault(r["family"], {})[r["source"]["where"].split(",")[0].split(" (")[0]] = True
+    sources = {name: dict.fromkeys(r["source"]["where"].split(",")[0].split(" (")[0] for r in of) for name, of in by_family(records).items()}
     lines = []
     for name, group in report["summary"]["family"].items():
         t, m = group["time"], group["memory"]
@@ -151,15 +151,12 @@ def recent_kinds(report, records):
 
 def failed_runs(report, records):
     """Runs that failed for lack of memory: the number of their layouts that would be refused, by source."""
-    rows = {}
-    for r in report["runs"]:
-        record = records[r["id"]]
-        row = rows.setdefault(f"{record['family']} ({record['source']['where']})", [0, []])
-        row[0] += 1
-        if r["fits"]:
-            row[1].append(r["predicted_peak_mem_gib"])
-    lines = "\n".join(f"| {name} | {count} | {count - len(held)} | {f'{statistics.median(held):.0f} GiB' if held else '-'} |"
-                      for name, (count, held) in sorted(rows.items()))
+    def row(name, runs):
+        held = [r["predicted_peak_mem_gib"] for r in runs if r["fits"]]
+        return f"| {name} | {len(runs)} | {len(runs) - len(held)} | {f'{statistics.median(held):.0f} GiB' if held else '-'} |"
+
+    sources = published.grouped(report["runs"], lambda r: "{family} ({source[where]})".format_map(records[r["id"]]))
+    lines = "\n".join(row(name, of) for name, of in sorted(sources.items()))
     accepted = len(report["summary"]["out_of_memory"]["accepted"])
     return f"""{len(report['runs'])} layouts of which their sources say that memory ran out: {len(report['runs']) - accepted} are refused, {accepted} would be accepted.
 
