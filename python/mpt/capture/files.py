@@ -86,17 +86,16 @@ class Files:
             return path
         if self._is_there(self._copy(path)):
             return self._copy(path)
-        if self._is_there(path):
-            if new:
-                _there_already(path)
-            if changes and self.os["stat"](path).st_size > _COPIED_BYTES:
-                self.refuse(f"would change {os.fsdecode(path)}")
-            place = self._new(path)
-            if changes:
-                with self.os["open"](path, "rb") as source, self.os["open"](place, "wb") as target:
-                    shutil.copyfileobj(source, target)
-            return place
-        return self._new(path)
+        is_there = self._is_there(path)
+        if is_there and new:
+            _there_already(path)
+        if is_there and changes and self.os["stat"](path).st_size > _COPIED_BYTES:
+            self.refuse(f"would change {os.fsdecode(path)}")
+        place = self._new(path)
+        if is_there and changes:
+            with self.os["open"](path, "rb") as source, self.os["open"](place, "wb") as target:
+                shutil.copyfileobj(source, target)
+        return place
 
     # The diverted versions of Python's functions.
 

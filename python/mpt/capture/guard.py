@@ -210,8 +210,8 @@ class Guard:
             "safetensors": lambda module: self.replace(module, ["serialize_file"], "saves a file of safetensors"),
             "huggingface_hub.hf_api": lambda module: self.replace(module.HfApi, UPLOADS, "would change a repository of the hub by {}()"),
             "urllib3.connectionpool": lambda module: self._send_nothing(module.HTTPConnectionPool, "urlopen", lambda _, method, url, *__, **___: (method, url)),
-            "httpx": lambda module: self._send_nothing(module.Client, "send", lambda _, request, *__, **___: (request.method, str(request.url))),
-            "httpx2": lambda module: self._send_nothing(module.Client, "send", lambda _, request, *__, **___: (request.method, str(request.url))),
+            **dict.fromkeys(("httpx", "httpx2"), lambda module: self._send_nothing(
+                module.Client, "send", lambda _, request, *__, **___: (request.method, str(request.url)))),
             "deepspeed.comm.torch": lambda module: setattr(module, "build_shm_op", lambda: None),  # it would compile code for other ranks
         }
 

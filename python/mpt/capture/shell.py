@@ -105,11 +105,8 @@ def _remedy(script: Script) -> str:
 
 def _candidates(script: Script) -> List[Tuple[Statement, List[str], str]]:
     """Launchers if there are some; else plain Python and scripts that the script starts."""
-    found = []
-    for statement in script.statements:
-        words, starter = without_starters(statement.words, statement.environment)
-        if words and _is_training(words):
-            found.append((statement, words, starter))
+    commands = [(statement, *without_starters(statement.words, statement.environment)) for statement in script.statements]
+    found = [one for one in commands if one[1] and _is_training(one[1])]
     return [one for one in found if _is_launcher(one[1])] or found
 
 

@@ -98,6 +98,11 @@ class Script:
             self.at += 2 if char == "\\" else 1
         return self.text[begin:self.at - 1]
 
+    def _next(self, mark: str) -> int:
+        """The place of the next mark. Without one: the end of the text."""
+        end = self.text.find(mark, self.at)
+        return len(self.text) if end < 0 else end
+
     def _in_quotes(self, text: str) -> str:
         """Expands text as between double quotes."""
         held, self.text, at, self.at, line = self.text, text + '"', self.at, 0, self.line
@@ -179,8 +184,7 @@ class Script:
         return fields
 
     def _backticks(self, fields: List[str]) -> None:
-        end = self.text.find("`", self.at)
-        end = len(self.text) if end < 0 else end
+        end = self._next("`")
         fields[-1] += self._substituted(self.text[self.at:end])
         self.at = end + 1
 
@@ -195,8 +199,7 @@ class Script:
                 fields[-1] += self.text[self.at:self.at + 1].replace("\n", "")
                 self.at += 1
             elif char == "'":
-                end = self.text.find("'", self.at)
-                end = len(self.text) if end < 0 else end
+                end = self._next("'")
                 fields[-1] += self.text[self.at:end]
                 self.line += self.text.count("\n", self.at, end)
                 self.at, quoted = end + 1, True
@@ -234,8 +237,7 @@ class Script:
                 self.at += 2
                 self.line += 1
             elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
+                self.at = self._next("\n")
             else:
                 return
 
@@ -244,8 +246,7 @@ class Script:
         self.line += 1
         for ends in self.here_documents:
             while self.at < len(self.text):
-                end = self.text.find("\n", self.at)
-                end = len(self.text) if end < 0 else end
+                end = self._next("\n")
                 line, self.at = self.text[self.at:end], end + 1
                 self.line += 1
                 if line.strip("\t") == ends:

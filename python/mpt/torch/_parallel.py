@@ -34,9 +34,7 @@ class Parallel:
     def __init__(self, model: nn.Module, plan: Any, device: Optional[torch.device] = None, check: bool = True):
         self.plan = checked(plan)
         layout = self.plan["layout"]
-        self.device = device or torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if torch.cuda.is_available() else 0)
-        if device is None and not torch.cuda.is_available():
-            self.device = torch.device("cpu")
+        self.device = device or (torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu"))
         self.stages = self.plan["schedule"]["rank_of_stage"]
         self.micro_batches = self.plan["workload"]["global_batch"] // (layout["data"] * layout["micro_batch"])
         self.mesh = mesh_of(layout, self.device)

@@ -118,8 +118,7 @@ def check_stages(model: nn.Module, seen: Seen, weights: Weights, counts: List[in
                     "a loss of logits, which alone come to the last stage", f"{one}; or without it, of transformers output_router_logits=False")
     if counts[-1] == 0:
         raise wrong("plan", "a last stage without layers", "a layer in it", "plan with another layout of stages")
-    firsts = [sum(counts[:stage]) for stage in range(1, len(counts))]
-    for number in firsts:
+    for number in (sum(counts[:stage]) for stage in range(1, len(counts))):
         if number in seen.apart:
             raise wrong("model", f"{seen.layers}.{number}, which is not given what {seen.layers}.{number - 1} made",
                         "no arithmetic between layers where stages part", one)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 from .._door import wrong
@@ -133,17 +133,18 @@ def _sum_gradients(owner: nn.Module, names: List[str], group: Any) -> None:
     owner.register_forward_hook(end, always_call=True)
 
 
+def _redistributed(x: torch.Tensor, mesh: DeviceMesh, held: Placement, wanted: Placement) -> torch.Tensor:
+    return DTensor.from_local(x, mesh, [held], run_check=False).redistribute(placements=[wanted]).to_local()
+
+
 def _gather_input(module: nn.Module, at: List[int], mesh: DeviceMesh) -> None:
     """Gathers some of a module's input tensors from their sequence parts. They are counted over positions and then names."""
-    def whole(value: torch.Tensor) -> torch.Tensor:
-        return DTensor.from_local(value, mesh, [Shard(1)], run_check=False).redistribute(placements=[Replicate()]).to_local()
-
     def hook(_: nn.Module, arguments: Any, named: Any) -> Any:
         number = -1
         changed: List[Any] = []
         for value in (*arguments, *named.values()):
             number += isinstance(value, torch.Tensor)
-            changed.append(whole(value) if isinstance(value, torch.Tensor) and number in at else value)
+            changed.append(_redistributed(value, mesh, Shard(1), Replicate()) if isinstance(value, torch.Tensor) and number in at else value)
         return tuple(changed[: len(arguments)]), dict(zip(named, changed[len(arguments) :]))
     module.register_forward_pre_hook(hook, with_kwargs=True)
 
@@ -152,12 +153,12 @@ def _spread_sequence(first: nn.Module, last: nn.Module, seen: Seen, mesh: Device
     """From the first layer to the last one, a rank holds only a part of the sequence."""
     def begin(_: nn.Module, arguments: Any, named: Any) -> Any:
         def part(x: torch.Tensor) -> torch.Tensor:
-            return DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(placements=[Shard(1)]).to_local()
+            return _redistributed(x, mesh, Replicate(), Shard(1))
         return (tuple(part(value) if place == seen.place else value for place, value in enumerate(arguments)),
                 {key: part(value) if key == seen.place else value for key, value in named.items()})
 
     def end(_: nn.Module, __: Any, result: Any) -> Any:
-        x = DTensor.from_local(tensor_of(result), mesh, [Shard(1)], run_check=False).redistribute(placements=[Replicate()]).to_local()
+        x = _redistributed(tensor_of(result), mesh, Shard(1), Replicate())
         return x if isinstance(result, torch.Tensor) else (x, *result[1:])
     first.register_forward_pre_hook(begin, with_kwargs=True)
     last.register_forward_hook(end)
