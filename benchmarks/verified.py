@@ -56,7 +56,7 @@ def kept(framework, rank, name):
         model["layers"]["order"][-1]["repeat"] = repeats
         tokens = min(2048, model.get("max_positions", 2048))
         _, rows = verified(framework, {"model": model, "cluster": "dgx-h100:1", "gpus": 8, "dp": 8, "micro_batch": 1, "global_batch": 8, "seq": tokens,
-                                       "recompute": "none", "lora": rank, "zero": 0 if framework.endswith("ddp") else 3})
+                                       "recompute": "none", **({"lora": rank} if rank else {}), "zero": 0 if framework.endswith("ddp") else 3})
         saved.append(rows["saved by a forward of stage 0"])
     return [(saved[1][key] - saved[0][key]) / tokens for key in ("measured_bytes", "predicted_bytes")]
 

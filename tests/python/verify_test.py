@@ -148,6 +148,36 @@ def verified(name, environment="accelerate"):
     return figures[name]
 
 
+def of_tuner(tmp_path, package, **options):
+    """The rank of a plan for TRL. Where its package is not installed: what is said then."""
+    plan_of(tmp_path, **EIGHT, zero=3, recompute="none", **options)
+    done = run(tmp_path, "accelerate", "-m", "mpt.verify", "plan.json", "--json")
+    if done.returncode == 2:
+        assert f"no package {package} in this Python" in done.stderr and f"pip install {package}" in done.stderr
+        pytest.skip(f"no package {package} beside accelerate")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["ranks"][0]
+
+
+def test_weights_in_4_bits_are_shared_and_their_scales_are_whole(tmp_path):
+    rank = of_tuner(tmp_path, "bitsandbytes", framework="transformers-fsdp", lora=RANK, frozen_weights="nf4", execution=["narrow_adapters=true", "whole_at_start=0"])
+    products = LAYERS * (LAYER - 2 * HIDDEN)
+    # A byte for 64 weights, 4 for 256 of these; each of 7 products in a layer has two tables of codes and an offset.
+    scales = products // 64 + products // 64 // 256 * 4 + 7 * LAYERS * (4 * (16 + 256) + 4)
+    assert rank["own_parameter_bytes"] == (products // 2 + 2 * (PARAMETERS - products) + 2 * ADAPTERS) // 8 + scales
+    assert 4 * ADAPTERS // 8 <= rank["bytes"]["optimizer"] < 4 * ADAPTERS // 8 + 1000  # moments in 16 bits
+    assert count(rank, "reduce-scatter", 2 * ADAPTERS // LAYERS) == 2 * LAYERS
+
+
+@pytest.mark.parametrize("adapters", [0, RANK])
+def test_the_loss_of_trl_sums_the_gradient_of_a_trained_head_in_fp32(tmp_path, adapters):
+    rank = of_tuner(tmp_path, "trl", framework="trl", model=WIDE, **({"lora": adapters} if adapters else {}))
+    beside = {row["name"]: row["ratio"] for row in rank["beside"]}
+    assert beside["peak"] == pytest.approx(1.0, abs=0.03)
+    head = 32 * WORDS * HIDDEN
+    assert (rank["peak_bytes"] > 14 * head) == (adapters == 0)  # in fp32 and 16 bits, its weight in 16, and those of all shards
+
+
 def count(rank, kind, size=None, group="shards"):
     return sum(one["count"] for one in rank["collectives"] if one["kind"] == kind and one["group"] == group and size in (None, one["bytes"]))
 

@@ -51,7 +51,8 @@ def _adapted(model: Any, arguments: Dict[str, Any]) -> Any:
 
 
 def _products(model: Any) -> List[Any]:
-    return [module for module in model.modules() if type(module).__name__ == "Linear4bit"]
+    """Those of bitsandbytes. PEFT's wrappers of them have the same name."""
+    return [module for module in model.modules() if type(module).__name__ == "Linear4bit" and type(module).__module__.startswith("bitsandbytes")]
 
 
 def _in_4_bits(model: Any, arguments: Dict[str, Any], dtype: torch.dtype) -> None:
