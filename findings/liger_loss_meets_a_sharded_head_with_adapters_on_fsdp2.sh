@@ -2,10 +2,10 @@
 # accelerate 1.15.0, peft 0.21.2, liger-kernel 0.8.5 (transformers 5.24.0, torch 2.15.0): Liger's loss fails on FSDP2 as soon as a model has adapters.
 #
 # Expected: use_liger_kernel trains a model with LoRA on FSDP2 as it trains it in full: its loss reads lm_head.weight, which FSDP2 has gathered.
-# Seen, a Llama with a head of its own on two ranks: in full training the loss gets the whole weight. With adapters it gets DTensor's shard, and the
+# Seen, a Llama whose head and embedding are two weights, on two ranks: in full training the loss gets the whole weight. With adapters it gets DTensor's shard, and the
 #   first product raises "got mixed torch.Tensor and DTensor".
-# Why: the loss never calls lm_head, so FSDP2 gathers that weight only with another module of its group. accelerate groups head and final norm, and
-#   looks for the norm among the base model's children. Beneath PEFT's wrapper it finds none, and the head is in a group of its own.
+# Why: the loss never calls lm_head. FSDP2 gathers that weight only with another module of its group. accelerate puts head and final norm in a group.
+#   It looks for the norm among the base model's children, and finds none beneath PEFT's wrapper. So the head forms a group alone.
 # Why it matters: Liger's loss is the usual switch against logits, and LoRA on FSDP2 the usual way to tune a model that one GPU does not hold.
 #   TRL 1.16.0 gathers the weight itself.
 # Usage: ./liger_loss_meets_a_sharded_head_with_adapters_on_fsdp2.sh (about two minutes, and the download of PyTorch)

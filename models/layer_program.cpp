@@ -178,8 +178,8 @@ int64_t chunk_bytes(const LayerBuilder& b, int64_t columns, int64_t split) {
   return b.state_bytes(hidden) + logits / chunks;
 }
 
-// Of a trained head's weight, while a loss by chunks has its gradient beside those that are there: Liger
-// makes it in the forward, in the weight's type. TRL sums it in fp32, and narrows the sum.
+// The gradient of a trained head that a loss by chunks makes. Those of earlier micro-batches are counted
+// elsewhere. Liger makes it in the forward, in the weight's type. TRL sums it in fp32, and narrows the sum.
 int64_t head_gradient_bytes(const LayerBuilder& b, const OperatorShape& head) {
   const Execution& e = b.execution();
   if (b.training().freezes(FrozenPart::head) || e.kernels.loss_chunks > 0) return 0;

@@ -177,8 +177,8 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
       set_at_work(layout, h, at_work, whole, dense_share + expert_share,
                   h.piece->parameters.frozen_bytes + frozen_expert,
                   tied_parameters_ + tied_frozen_bytes_ > 0 && content.has_embedding && content.has_head);
-    // A loss by tiles works on the head beside the weights of the last layer. It gathers a frozen head apart
-    // from FSDP2, without a buffer (trl 1.16.0, trl/trainer/utils.py, full_tensor).
+    // While a loss by tiles runs, the last layer's weights are gathered, too. The loss gathers a frozen head
+    // by itself, without FSDP2's buffer (trl 1.16.0, trl/trainer/utils.py, full_tensor).
     if (h.piece == &head_ && layout.execution.kernels.loss_tile_words > 0) {
       h.at_work.backward += &h == pieces.data() ? 0 : std::prev(&h)->at_work.backward;
       if (h.piece->parameters.dense == 0) h.at_work.forward = h.at_work.backward;

@@ -32,7 +32,7 @@ KNOWN_OF_TRL = {"accelerate_config", "model_name_or_path", "attn_implementation"
 VALUES = {"packing": False, "optim": "adamw_torch_fused"}
 GROUPS = {"dp_replicate": "replicas", "dp_shard": "shards", "dp_shard_cp": "shards"}
 ADAPTERS = ("r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters", "modules_to_save")
-# Beside those of the Trainer, by what a plan has.
+# Packages that some plans need in addition to the Trainer's.
 PACKAGES = {"peft": "0.21", "bitsandbytes": "0.50", "trl": "1.16"}
 
 
