@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Launch lines of programs that train by Hugging Face's Trainer, as people start them: "accelerate launch
-// sft.py
-// --per_device_train_batch_size 1", "deepspeed train.py --deepspeed ds.json", "trl sft --config sft.yaml",
+// sft.py --learning_rate 1e-4", "deepspeed train.py --deepspeed ds.json", "trl sft --config sft.yaml",
 // "axolotl train recipe.yaml", "llamafactory-cli train recipe.yaml".
 
 #include "base/error.h"
 #include "base/ranges.h"
 #include "base/text.h"
+#include "frameworks/framework.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/readers/adapter_modules.h"
 #include "frameworks/readers/yaml_file.h"
@@ -214,10 +214,9 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   if (in.layout.training.adapts() && in.layout.training.frozen_format == FrozenFormat::bf16 &&
       settings.text("dtype", "auto") == "float32" && in.layout.precision != Precision::fp32)
     in.unknown.emplace_back("dtype: float32, in which frozen weights stay");
-  // Its loss goes over the head in tiles (trl 1.16.0, trl/trainer/sft_trainer.py, add_fused_lm_head).
   if (trl)
-    in.execution.insert(in.execution.end(),
-                        {"loss=chunked", "loss_tile_words=32768", "narrow_adapters=true"});
+    for (const auto& [alias, changes] : framework_named(in.framework, script.string()).alias_execution)
+      if (alias.starts_with("trl")) in.execution.insert(in.execution.end(), changes.begin(), changes.end());
   constexpr double kDropout = 0.05;  // of TRL's adapters (trl/trainer/model_config.py)
   if (trl && in.layout.training.adapts() && line.options.value("lora_dropout", Json(kDropout)) == kDropout)
     in.execution.emplace_back("adapter_dropout=true");
@@ -270,7 +269,8 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
   for (const ShellCommand& command : commands) {
     LaunchLine line = line_of(command);
     const bool trl = line.names("/trl") && (line.names("/sft") || line.names("/dpo"));
-    const bool sft = line.options.contains("config") && line.names("sft.py");
+    const bool sft = (line.names("sft.py") || line.names("/run_clm.py")) &&
+                     (line.options.contains("config") || line.options.contains("model_name_or_path"));
     const bool recipe = line.names("/train.py") && line.names(".yaml");
     if (line.starts_tuner() || trl || sft || recipe || line.options.contains("per_device_train_batch_size"))
       return read_line(std::move(line), script);

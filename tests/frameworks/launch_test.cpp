@@ -4,6 +4,7 @@
 // names that a file takes from another.
 
 #include "base/ranges.h"
+#include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "models/zoo.h"
 #include "tests/frameworks/recipe_files.h"
@@ -351,6 +352,30 @@ TEST(Launch, TrlMakesNoLogits) {
     EXPECT_EQ(contains(in.execution, std::string("loss=chunked")),
               std::string(line).find("sft") != std::string::npos)
         << line;
+  }
+}
+
+// A run is priced as MPT's plan for it: by what the names trl, trl-ddp and trl-deepspeed execute.
+TEST(Launch, TrlIsPricedAsTheFrameworkOfItsName) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  recipe_file(
+      "ds.json",
+      R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})");
+  const std::pair<const char*, const char*> starts[] = {
+      {"trl", "accelerate launch --config_file fsdp2.yaml trl/scripts/sft.py"},
+      {"trl-ddp", "trl sft --num_processes 4"},
+      {"trl-deepspeed", "deepspeed trl/scripts/sft.py --deepspeed ds.json"}};
+  for (const auto& [name, start] : starts) {
+    const Imported in =
+        read_any("named.sh", std::string(start) +
+                                 " --use_peft --load_in_4bit --use_bnb_nested_quant --max_length "
+                                 "2048 --model_name_or_path Qwen/Qwen3-8B\n");
+    const Execution read = with_changes(load_framework(in.framework, "file"), in.execution, "file");
+    const Execution named = load_framework(name, "name");
+    EXPECT_EQ(&framework_named(in.framework, ""), &framework_named(name, ""));
+    EXPECT_EQ(read.kernels.loss, named.kernels.loss) << name;
+    EXPECT_EQ(read.kernels.loss_tile_words, named.kernels.loss_tile_words) << name;
+    EXPECT_EQ(read.states, named.states) << name;
   }
 }
 
