@@ -81,6 +81,11 @@ std::string describe_layers_per_stage(const Layout& l) {
   return text;
 }
 
+const char* describe_offload(const Layout& l) {
+  return l.execution.states.offloads_weights ? "weights and optimizer in host memory"
+                                             : "optimizer in host memory";
+}
+
 std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {
   std::vector<std::string> parts;
   if (l.tensor > 1)
@@ -96,7 +101,7 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
   if (l.zero > 0) parts.push_back(zero_words(l));
   if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1)
     parts.emplace_back("stages of one replica side by side (data outermost)");
-  if (l.offload_optimizer) parts.emplace_back("optimizer in host memory");
+  if (l.offload_optimizer) parts.emplace_back(describe_offload(l));
   const std::string of = " of " + counted(l.micro_batch, "sequence");
   const int64_t count = workload == nullptr ? 1 : micro_batches(l, *workload);
   parts.push_back((workload == nullptr ? "micro-batches" : counted(count, "micro-batch")) + of +

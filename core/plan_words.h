@@ -20,6 +20,8 @@ std::vector<std::string> layout_words(const Layout& layout, const Workload* work
 std::string describe_layout_in_words(const Layout& layout, const Workload* workload = nullptr);
 /// "no recompute", "recompute of up to 3 layers per stage", "selective recompute of core_attn".
 std::string describe_recompute(const Layout& layout);
+/// What waits in the host's memory, of a layout that offloads: "optimizer in host memory".
+const char* describe_offload(const Layout& layout);
 /// "10 layers a stage", "layers 9 10 10 9"; empty if they are not known yet.
 std::string describe_layers_per_stage(const Layout& layout);
 

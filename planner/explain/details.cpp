@@ -62,9 +62,8 @@ std::string describe_host_memory(const Plan& plan) {
   std::vector<std::string> parts;
   const auto [of_rank, of_host] = offloaded_bytes(plan.model, plan.layout, plan.workload, cluster);
   if (of_rank > 0)
-    parts.push_back(fmt::format("up to {} per {} in host memory for the optimizer, {} of a host",
-                                format_bytes(double(of_rank)), reports::device_word(cluster),
-                                part_of(double(of_host), room)));
+    parts.push_back(fmt::format("up to {} per {} in host memory, {} of a host", format_bytes(double(of_rank)),
+                                reports::device_word(cluster), part_of(double(of_host), room)));
   const int64_t built = host_build_bytes(plan.model, plan.layout.execution, plan.layout.training,
                                          cluster.ranks_of_host(plan.layout.ranks()));
   if (built > 0)

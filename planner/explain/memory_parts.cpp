@@ -15,10 +15,11 @@ Json memory_parts(const Plan& plan) {
   const Schedule schedule = schedule_from_rows(plan.schedule, "plan");
   const auto fullest = max_by(plan.prediction.memory, [](const RankMemory& m) { return m.peak_bytes; });
   const auto rank = size_t(fullest->rank);
+  Layout layout = plan.layout;
   const auto memory_of = [&](MemoryUse use) {
-    models::StagePieces pieces(plan.model, plan.layout, plan.workload.sequence);
+    models::StagePieces pieces(plan.model, layout, plan.workload.sequence);
     pieces.enlarge(use);
-    return rank_memory(schedule, models::stage_footprints(pieces, plan.model, plan.layout))[rank];
+    return rank_memory(schedule, models::stage_footprints(pieces, plan.model, layout))[rank];
   };
   // The peak is the largest of sums of parts. So its growth with a part, for little growth, is that part.
   const RankMemory all = memory_of(MemoryUse::none), gathered = memory_of(MemoryUse::gathered);
@@ -47,6 +48,9 @@ Json memory_parts(const Plan& plan) {
   if (mixed && states.weight_bytes > 4) rows[0]["with"] = "autocast's copies, 2 bytes a weight";
   if (mixed && states.weight_bytes >= 4 && states.optimizer_bytes > 8)
     rows[3]["with"] = "gradient buckets, 4 bytes a weight";
+  layout.execution.states.whole_at_start = 0;
+  const int64_t start = all.peak_bytes - memory_of(MemoryUse::none).peak_bytes;
+  if (start > 0) rows[1]["with"] = format_bytes(start) + " at the start alone, before weights are sharded";
   return rows;
 }
 

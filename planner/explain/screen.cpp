@@ -130,7 +130,7 @@ std::string describe_trade(const RankedLayout& r, const Plan& plan) {
   if (recomputes != (first.layout.recompute != Recompute::none))
     text += recomputes ? ", recomputes" : ", no recompute";
   if (r.layout.offload_optimizer != first.layout.offload_optimizer)
-    text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+    text += std::string(", ") + (r.layout.offload_optimizer ? describe_offload(r.layout) : "no offload");
   if (r.role == Role::simplest) text += "; simplest";
   return text;
 }

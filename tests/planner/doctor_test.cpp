@@ -284,6 +284,20 @@ TEST(Doctor, PartsOfThePeak) {
   EXPECT_GT(memory_parts(estimate(sharded).plan)[1].at("bytes"), 100 << 20) << "gathered";
 }
 
+// Weights in 4 bits are on each GPU before FSDP2 shards them: the bar says so where that is the peak.
+TEST(Doctor, WholeWeightsOfTheStartAreNamed) {
+  const auto parts_of = [](const char* layout) {
+    PlanRequest r = request_for("qwen3-32b", "rtx4090:1x2", "trl", layout, 16, 4096);
+    r.lora = 32;
+    r.frozen_weights = FrozenFormat::nf4;
+    return memory_parts(estimate(r).plan);
+  };
+  const Json start = parts_of("dp2 zero3 mbs1 recompute=full"),
+             step = parts_of("dp2 zero3 mbs8 recompute=full");
+  EXPECT_TRUE(start[1].contains("with")) << start.dump();
+  EXPECT_FALSE(step[1].contains("with")) << step.dump();
+}
+
 // A switch that the framework has, and this layout cannot take, says why.
 TEST(Doctor, WhatDoesNotGoSaysWhy) {
   const PlanRequest r =
