@@ -14,10 +14,7 @@
 namespace mpt {
 
 struct RankCoordinates {
-  int64_t tensor = 0;
-  int64_t data = 0;
-  int64_t pipeline = 0;
-  int64_t context = 0;
+  int64_t tensor = 0, data = 0, pipeline = 0, context = 0;
   bool operator==(const RankCoordinates&) const = default;
 };
 

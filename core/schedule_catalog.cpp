@@ -108,8 +108,7 @@ Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int mi
 
 int64_t equivalent_micro_batches(const ScheduleEntry& entry, int64_t ranks, int64_t micro_batches) {
   const int64_t middle = 3 * ranks;
-  if (!entry.repeats || micro_batches <= middle) return micro_batches;
-  return middle + micro_batches % ranks;
+  return !entry.repeats || micro_batches <= middle ? micro_batches : middle + micro_batches % ranks;
 }
 
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {

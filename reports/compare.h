@@ -13,9 +13,7 @@
 namespace mpt::reports {
 
 struct ComparisonRow {
-  std::string quantity;
-  std::string predicted;
-  std::string measured;
+  std::string quantity, predicted, measured;
   std::string difference;  // of measured from predicted: "3.2% slower"; empty if another row has it
 };
 

@@ -32,8 +32,8 @@ int tokenize(int argc, char** argv);
 
 /// Text that a checkpoint's model writes after `prompt`.
 struct SampleOptions {
-  // tokenizer: a tokenizer.json; empty: the run's, else a token is a byte.
-  std::string checkpoint{}, prompt{}, tokenizer{};
+  // tokenizer: a tokenizer.json; empty: the run's, else a token is a byte. stop: no token follows this text.
+  std::string checkpoint{}, prompt{}, tokenizer{}, stop{};
   int64_t tokens = 100, top_k = 50, seed = 1;
   double temperature = 0.8, most_s = 1e9;  // most_s: no token begins after this time
 };

@@ -65,8 +65,16 @@ std::vector<int32_t> tokens_of(const SampleOptions& o, const std::optional<Token
   return tokens;
 }
 
-// Appends o.tokens tokens, or fewer where the model has no more positions.
-void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::vector<int32_t>& tokens) {
+// The text of the tokens and of o.tokens more, or of fewer where the model has no more positions or o.stop
+// comes.
+std::string continued_text(const Checkpoint& checkpoint, const SampleOptions& o,
+                           const std::optional<Tokenizer>& tokenizer, std::vector<int32_t> tokens) {
+  std::string text;
+  const auto add = [&](int32_t token) {
+    text += tokenizer ? tokenizer->bytes_of(token) : std::string{char(token)};
+  };
+  std::for_each(tokens.begin(), tokens.end(), add);
+  const size_t prompt = text.size();
   ModelSpec model = checkpoint.info().model;
   model.next_token_layers = 0;
   const auto length = std::min(int64_t(tokens.size()) + o.tokens, model.max_positions);
@@ -88,7 +96,11 @@ void continue_tokens(const Checkpoint& checkpoint, const SampleOptions& o, std::
     padded.resize(size_t(length));
     stage.forward(0, padded.data(), targets.data(), nullptr, nullptr);
     tokens.push_back(draw_token(stage.take_probabilities(0, int64_t(tokens.size()) - 1), o, random));
+    add(tokens.back());
+    if (const size_t end = text.find(o.stop, prompt); !o.stop.empty() && end < text.size())
+      return text.substr(0, end);
   }
+  return text;
 }
 
 }  // namespace
@@ -100,12 +112,8 @@ std::string sample_text(SampleOptions o) {
   if (o.tokenizer.empty() && is_there(checkpoint->info().tokenizer))
     o.tokenizer = checkpoint->info().tokenizer;
   const auto tokenizer = tokenizer_of(o);
-  std::vector<int32_t> tokens = tokens_of(o, tokenizer, checkpoint->info().model);
-  continue_tokens(*checkpoint, o, tokens);
-  std::string text;
-  for (const int32_t token : tokens)
-    text += tokenizer ? tokenizer->bytes_of(token) : std::string{char(token)};
-  return printable_lines(text);
+  return printable_lines(
+      continued_text(*checkpoint, o, tokenizer, tokens_of(o, tokenizer, checkpoint->info().model)));
 }
 
 int sample(int argc, char** argv) {

@@ -24,8 +24,7 @@ std::string larger_cluster(const std::string& name, int64_t devices);
 
 /// How devices are grouped into nodes and fast domains, for names that are no node of the catalog.
 struct DevicePlacing {
-  int64_t devices = 1;
-  int64_t devices_per_node = 1;
+  int64_t devices = 1, devices_per_node = 1;
   int64_t fast_links = 1;                   // devices within one domain of the innermost links
   double node_bandwidth_bytes_per_s = 0.0;  // out of one node; 0: the catalog's
   int64_t rails = 0;                        // network ports of a node; 0: one for each device

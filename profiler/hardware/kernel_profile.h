@@ -41,8 +41,7 @@ KernelProfile load_kernel_profile(const std::filesystem::path& file);
 /// Facts about an nccl-tests log that the log does not state; empty and 0 if the caller has none.
 struct LogHints {
   std::string operation;
-  int64_t ranks = 0;
-  int64_t hosts = 0;
+  int64_t ranks = 0, hosts = 0;
 };
 /// Adds the times of a file to a profile. The file is output of nccl-tests (text), a PyTorch profiler
 /// (Kineto) trace with recorded shapes, a SimuMax system file, or a profile.json of the same GPU in bf16 or

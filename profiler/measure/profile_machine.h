@@ -14,9 +14,7 @@ namespace mpt::profiler {
 struct ProfileRequest {
   ModelSpec model;
   std::vector<int64_t> sequences;
-  int64_t max_micro_batch = 8;
-  int64_t max_tensor = 4;
-  int64_t max_ranks = 4;
+  int64_t max_micro_batch = 8, max_tensor = 4, max_ranks = 4;
   Precision precision = Precision::fp32;
   Target target;       // in that precision
   bool quick = false;  // shorter samples, for a look or a test

@@ -979,6 +979,13 @@ def checkpoints(folder, text, plan):
     expect("sample", first, 0, "a line")
     if first.stdout != run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 5, "--top-k", 1).stdout:
         FAILURES.append("sample: the likeliest of one token is another one")
+    sampled = run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 12).stdout
+    stop = sampled.rstrip("\n")[-3:]
+    until = sampled[:sampled.index(stop, len("a line"))] + "\n"
+    if run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 12, "--stop", stop).stdout != until:
+        FAILURES.append("sample: --stop does not end the text where its text first comes")
+    if run("mpt-run", "sample", saved, "--prompt", "a line", "--tokens", 5, "--top-k", 1, "--stop", "a line").stdout != first.stdout:
+        FAILURES.append("sample: --stop ends the text in the prompt")
     if len({run("mpt-run", "sample", saved, "--prompt", "a", "--temperature", 100, "--seed", seed).stdout for seed in (1, 2, 1)}) != 2:
         FAILURES.append("sample: seeds do not decide the draws")
     expect("sample, too long", run("mpt-run", "sample", saved, "--prompt", "a" * 32), 2, "--prompt: 32 tokens; expected fewer than the model's 32 positions")
