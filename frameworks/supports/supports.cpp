@@ -295,8 +295,7 @@ Traits traits_of_all(const Layout& l) {
 int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
   if (level <= 0) return 0;
   const int64_t n = std::max<int64_t>(1, most - level + 1);
-  if (rule == PartialRecompute::every_nth) return (layers + n - 1) / n;
-  return std::min(level, layers);
+  return rule == PartialRecompute::every_nth ? (layers + n - 1) / n : std::min(level, layers);
 }
 
 std::optional<int64_t> level_of(PartialRecompute rule, const Layout& l) {

@@ -194,8 +194,7 @@ const PythonFunction& configuration_of(const PythonFile& python, const std::stri
 std::string family_of(const PythonFile& python, const std::string& function,
                       const std::filesystem::path& file) {
   const std::string module = copy_of(python.imports, function).value_or(".");
-  if (module == ".") return file.parent_path().filename().string();
-  return module.substr(module.rfind('.') + 1);
+  return module == "." ? file.parent_path().filename().string() : module.substr(module.rfind('.') + 1);
 }
 
 std::string flavor_of(const Settings& config) {

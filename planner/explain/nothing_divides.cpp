@@ -204,8 +204,7 @@ std::string broken_rule(const SearchProblem& problem) {
       if (reason.empty()) return "";
       ++broken[reason];
     }
-  const auto most = max_by(broken, [](const auto& reason) { return reason.second; });
-  return most->first;
+  return max_by(broken, [](const auto& reason) { return reason.second; })->first;
 }
 
 // If no bounds are given, the job itself is the obstacle.

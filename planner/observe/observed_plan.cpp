@@ -271,8 +271,7 @@ Corrected corrected(const Answer& a, const Corrections& times, const Corrections
   order.resize(all.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) {
-    if ((x == first) != (y == first)) return x == first;
-    return all[x].step_time_s < all[y].step_time_s;
+    return (x == first) != (y == first) ? x == first : all[x].step_time_s < all[y].step_time_s;
   });
   for (size_t place = 0; place < order.size(); ++place) {
     if (next.layout == order[place]) out.measure_next = int64_t(place) + 1;
