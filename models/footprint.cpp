@@ -44,13 +44,10 @@ void add_weights(const Operator& op, std::vector<StagePieces::Weight>& weights) 
 
 // A frozen weight of fewer bits is there in the type of its product while that runs, in both passes
 // (bitsandbytes, autograd/_functions.py, MatMul4Bit: dequantize_4bit).
-int64_t widened_bytes(const LayerProgram& program) {
-  int64_t most = 0;
-  for (const Operator& op : program.operators)
-    if (op.shape.kind == OperatorKind::widen)
-      most = std::max(most, LayerBuilder::rounded(op.shape.rows * element_bytes(op.shape.precision) *
-                                                  *std::max_element(op.parts.begin(), op.parts.end())));
-  return most;
+int64_t widened_bytes(const Operator& op) {
+  if (op.shape.kind != OperatorKind::widen) return 0;
+  return LayerBuilder::rounded(op.shape.rows * element_bytes(op.shape.precision) *
+                               *std::max_element(op.parts.begin(), op.parts.end()));
 }
 
 // Autograd frees what an operator saved, and the gradient of its result, when its backward has run. An
@@ -62,11 +59,13 @@ int64_t workspace_by_operator(const LayerProgram& program, int64_t unit) {
     const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
                                                           : std::min(op->saved_bytes, 2 * arriving);
     held += op->shape.frozen ? 0 : op->parameters * unit;
-    peak = std::max(peak, held + arriving + made);
+    const auto before = std::next(op);  // a product reads what it widens
+    const int64_t widened = before == program.operators.rend() ? 0 : widened_bytes(*before);
+    peak = std::max(peak, held + arriving + made + widened);
     held -= op->saved_bytes;
     if (made > 0) arriving = made;
   }
-  return peak + widened_bytes(program);
+  return peak;
 }
 
 Piece piece_of(const LayerProgram& program) {
@@ -75,7 +74,7 @@ Piece piece_of(const LayerProgram& program) {
     piece.kept[size_t(recompute)] = saved_bytes(program, recompute);
   piece.computed = saved_bytes(program, Recompute::none);
   piece.parameters = parameter_share(program);
-  piece.forward_workspace = piece.backward_workspace = widened_bytes(program);
+  piece.forward_workspace = piece.backward_workspace = max_of<int64_t>(program.operators, 0, widened_bytes);
   for (const Operator& op : program.operators) {
     const bool grouped = op.shape.kind == OperatorKind::expert_linear;
     if (is_product(op.shape) && !op.shape.frozen)
@@ -278,17 +277,17 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
   int64_t peak = held, reduced = 0;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
     const AtWork& own = h->at_work;
-    const auto next = h->times > 1 ? h : std::next(h);
-    const int64_t below = next == pieces.rend() ? 0 : next->at_work.backward;
+    const int64_t last_below = std::next(h) == pieces.rend() ? 0 : std::next(h)->at_work.backward;
     const int64_t change = (first ? own.late : 0) + own.stays - h->kept();
     const int64_t running =
         std::max(h->made_again() + h->piece->backward_workspace, own.gradients - h->kept()) + h->gradient_in +
-        own.backward + (h == pieces.rbegin() ? 0 : below);
-    const int64_t ended = change + own.gradients + own.reduced + below;
-    peak = std::max(peak, held + std::max(running + reduced, ended));
-    if (h->times > 1)  // the second, or the last
-      peak = std::max(
-          peak, held + std::max(change, (h->times - 1) * change) + std::max(running + own.reduced, ended));
+        own.backward;
+    for (const int64_t i : {int64_t(0), int64_t(1), h->times - 2, h->times - 1}) {
+      if (i < 0 || i >= h->times) continue;
+      const int64_t below = i + 1 < h->times ? own.backward : last_below;
+      const int64_t runs = running + (i > 0 ? own.reduced : reduced) + (h == pieces.rbegin() ? 0 : below);
+      peak = std::max(peak, held + i * change + std::max(runs, change + own.gradients + own.reduced + below));
+    }
     held += h->times * change;
     reduced = own.reduced;
   }
