@@ -315,10 +315,10 @@ ParameterShare StagePieces::parameters(const StageContent& content) const {
 ParameterShare StagePieces::parameters(const KindCounts& layers, bool embedding, bool head) const {
   ParameterShare sum;
   const auto add = [&](const Piece& piece, int64_t times) {
-    sum.dense += times * piece.parameters.dense;
-    sum.expert += times * piece.parameters.expert;
-    sum.frozen_bytes += times * piece.parameters.frozen_bytes;
-    sum.frozen_expert_bytes += times * piece.parameters.frozen_expert_bytes;
+    using P = ParameterShare;
+    for (int64_t P::*part :
+         {&P::dense, &P::expert, &P::frozen_bytes, &P::frozen_expert_bytes, &P::scale_bytes})
+      sum.*part += times * piece.parameters.*part;
   };
   for (size_t kind = 0; kind < layers.size(); ++kind) add(layers_[layer_of_kind_[kind]], layers[kind]);
   if (embedding) add(embedding_, 1);

@@ -30,8 +30,9 @@ struct StateCounts {
   int64_t share = 0;         // on one rank; all of it without ZeRO
   int64_t largest = 0;       // one full piece, which ZeRO gathers before use and scatters after it
   int64_t largest_pair = 0;  // two neighbours: one at work while the next is gathered
-  // Frozen weights in bytes: all, share, largest piece. Then the share with AdamW, not another optimizer.
-  int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0;
+  // Frozen weights in bytes: all, share, largest piece, scales. Then the share with AdamW, not another
+  // optimizer.
+  int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0, scale_bytes = 0;
   int64_t adam_share = 0;
   int64_t wide_share = 0;    // parameters with wide moments if the others have 8 bits
   int64_t other_tables = 0;  // rows of other tensor ranks, with StateBytes::whole_table_gradients

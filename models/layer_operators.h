@@ -91,6 +91,7 @@ struct Operator {
   int64_t parameters = 0;             // on this rank
   bool expert_parameters = false;     // they belong to routed experts, which have other replicas
   int64_t frozen_bytes = 0;           // of these parameters as stored, if they are not trained
+  int64_t scale_bytes = 0;            // of their scales, which no framework shards
   int64_t offloaded_bytes = 0;        // kept for backward in host memory, in addition to saved_bytes
   int64_t saved_bytes = 0;            // kept from forward to backward without recompute
   int64_t saved_bytes_selective = 0;  // kept with selective recompute

@@ -355,6 +355,7 @@ ParameterShare parameter_share(const LayerProgram& program) {
   ParameterShare share;
   for (const Operator& op : program.operators) {
     (op.expert_parameters ? share.frozen_expert_bytes : share.frozen_bytes) += op.frozen_bytes;
+    share.scale_bytes += op.scale_bytes;
     if (!op.shape.frozen) (op.expert_parameters ? share.expert : share.dense) += op.parameters;
   }
   return share;

@@ -32,11 +32,11 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
                                 const LayerProgram* layer = nullptr);
 
 /// Trained parameters of one rank, with routed experts and all others
-/// separate, and the bytes of frozen ones.
+/// separate, and the bytes of frozen ones. Each rank has their scales whole.
 struct ParameterShare {
   int64_t dense = 0;
   int64_t expert = 0;
-  int64_t frozen_bytes = 0, frozen_expert_bytes = 0;
+  int64_t frozen_bytes = 0, frozen_expert_bytes = 0, scale_bytes = 0;
   int64_t total() const { return dense + expert; }
   bool operator==(const ParameterShare&) const = default;
 };

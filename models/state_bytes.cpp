@@ -67,7 +67,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   const bool on_host = layout.offload_optimizer && layout.execution.states.offloads_weights;
   // FSDP2 without resharding holds its shards, and the full weights that it gathered.
   const bool gathers = layout.zero == 2 && (unit.weight > whole || layout.execution.states.frees_pieces);
-  f.parameter_bytes = on_host ? 0 : bytes(gathers ? 2 : 3, unit.weight);
+  f.parameter_bytes = counts.scale_bytes + (on_host ? 0 : bytes(gathers ? 2 : 3, unit.weight));
   const auto gathered = [&](int64_t bytes) {
     return enlarged(LayerBuilder::rounded(bytes), MemoryUse::gathered, counts.enlarged);
   };
@@ -102,7 +102,7 @@ void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& 
   const int64_t held = layout.execution.states.whole_at_start;
   if (held == 0 || layout.zero < 3 || layout.training.frozen_format == FrozenFormat::bf16) return;
   const int64_t whole = counts.whole * bytes_per_parameter(layout).weight + counts.frozen_bytes;
-  const int64_t start = whole + (held > 1 ? f.parameter_bytes : 0);
+  const int64_t start = whole + (held > 1 ? f.parameter_bytes : counts.scale_bytes);
   const int64_t step =
       f.static_bytes() + f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes);
   f.parameter_bytes += enlarged(std::max<int64_t>(0, start - step), MemoryUse::gathered, counts.enlarged);
@@ -142,7 +142,7 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
            (layout.zero >= 3 ? frozen / shard : frozen);
   };
   if (layout.offload_optimizer && layout.execution.states.offloads_weights) return 0;
-  return bytes(share.dense, share.frozen_bytes, dense_shard(layout)) +
+  return share.scale_bytes + bytes(share.dense, share.frozen_bytes, dense_shard(layout)) +
          bytes(share.expert, share.frozen_expert_bytes, expert_shard(layout));
 }
 
@@ -180,7 +180,7 @@ CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, b
   const int64_t each = (in_memory ? kept : 0) + (masters ? 4 : 0);
   const int64_t besides = bytes_per_parameter(one).optimizer -
                           moment_bytes(one.training.optimizer, adamw_moment_bytes(one));  // masters, buckets
-  return {share.total() * each + share.frozen_bytes + share.frozen_expert_bytes,
+  return {share.total() * each + share.frozen_bytes + share.frozen_expert_bytes + share.scale_bytes,
           pieces.footprint(one, all, 0).optimizer_bytes - share.total() * besides};
 }
 

@@ -160,6 +160,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     const int64_t frozen = h.piece->parameters.frozen_bytes - (shares ? tied_frozen_bytes_ : 0);
     const int64_t frozen_expert = h.piece->parameters.frozen_expert_bytes;
     counts.frozen_bytes += h.times * (frozen + frozen_expert);
+    counts.scale_bytes += h.times * h.piece->parameters.scale_bytes;
     counts.frozen_share_bytes +=
         h.times * ((frozen + dense - 1) / dense + (frozen_expert + expert - 1) / expert);
     counts.largest_frozen_bytes = std::max(counts.largest_frozen_bytes, frozen + frozen_expert);

@@ -7,17 +7,6 @@
 #include "models/layer_builder.h"
 
 namespace mpt::models {
-namespace {
-
-// Bits of a stored weight. NF4 has a scale in 32 bits for every 64 weights. Nested scales have 8 bits, and
-// 256 of them share one in 32 bits (QLoRA, arXiv:2305.14314, section 3).
-double stored_bits(FrozenFormat format, Precision precision, bool nested_scales) {
-  if (format == FrozenFormat::fp8 || format == FrozenFormat::int8) return 8.0;
-  if (format == FrozenFormat::nf4) return 4.0 + (nested_scales ? 8.0 + 32.0 / 256.0 : 32.0) / 64.0;
-  return 8.0 * double(element_bytes(precision));
-}
-
-}  // namespace
 
 int64_t products_of(const LinearSizes& sizes, const Execution& execution) {
   if (execution.kernels.one_adapter_per_product) return 1;
@@ -115,12 +104,15 @@ void LayerBuilder::freeze() {
     if (!frozen && rules.part && t.adapts()) op.frozen_bytes = op.parameters * unit_;
     if (!frozen) continue;
     op.shape.frozen = true;
-    const bool narrows = execution().states.narrows_experts || !op.expert_parameters;
-    const double bits =
-        rules.quantised && narrows && is_product(op.shape)
-            ? stored_bits(t.frozen_format, layout_.precision, execution().states.nested_scales)
-            : 8.0 * double(element_bytes(layout_.precision));
-    op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
+    const bool stored = t.frozen_format != FrozenFormat::bf16 && rules.quantised && is_product(op.shape) &&
+                        (execution().states.narrows_experts || !op.expert_parameters);
+    const bool nf4 = stored && t.frozen_format == FrozenFormat::nf4;
+    op.frozen_bytes = nf4 ? (op.parameters + 1) / 2 : op.parameters * (stored ? 1 : unit_);
+    // A scale in 32 bits for every 64 weights. Nested scales have 8 bits, and 256 of them share one in 32
+    // bits (QLoRA, arXiv:2305.14314, section 3). They are attributes of a weight (bitsandbytes 0.50.2,
+    // functional.py, QuantState), which FSDP2 and DeepSpeed do not shard.
+    const int64_t narrow = op.parameters / 64 + op.parameters / 4096, wide = op.parameters / 16;
+    op.scale_bytes = !nf4 ? 0 : execution().states.nested_scales ? narrow : wide;
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
     // Of a norm of several kernels only the copy in fp32 is read again: the weight's gradient alone needs
     // more.

@@ -102,7 +102,8 @@ TEST(Adapters, InFourBitsFitWhereTheirPaperSaysSo) {
   l.execution.states.optimizer_bytes = 8;
   const StageFootprint f = footprint_of(model, l, 512);
   const double tables = 2.0 * double(model.vocab * model.hidden);
-  const double stored = double(share_of(model, l).frozen_bytes);
+  const ParameterShare share = share_of(model, l);
+  const double stored = double(share.frozen_bytes + share.scale_bytes);
   EXPECT_NEAR(stored, (all - tables) * 4.127 / 8.0 + 2.0 * tables, 2e-3 * stored);
   const double gigabytes = double(f.static_bytes() + f.saved_bytes +
                                   std::max(f.forward_workspace_bytes, f.backward_workspace_bytes)) /
@@ -159,7 +160,9 @@ TEST(Adapters, OverFourBitsLeaveStackedExpertsInSixteen) {
       l.training = lora(16, FrozenFormat::nf4);
       const ParameterShare share = share_of(model, l);
       const double bytes = 2.0 * (seen.all - seen.in_4_bits) + seen.in_4_bits * 4.127 / 8.0;
-      EXPECT_NEAR(double(share.frozen_bytes + share.frozen_expert_bytes), bytes, 2e-3 * bytes) << seen.model;
+      EXPECT_NEAR(double(share.frozen_bytes + share.frozen_expert_bytes + share.scale_bytes), bytes,
+                  2e-3 * bytes)
+          << seen.model;
     }
   }
 }
@@ -172,8 +175,9 @@ TEST(Adapters, OverFourBitsHaveScalesInThirtyTwoUnlessTheseAreQuantisedAgain) {
   l.training = lora(16, FrozenFormat::nf4);
   const auto frozen = [&](bool nested) {
     l.execution.states.nested_scales = nested;
-    return double(share_of(model, l).frozen_bytes);
+    return double(share_of(model, l).scale_bytes);
   };
+  EXPECT_NEAR(frozen(true), 32 * 218'103'808.0 * 0.126953125 / 8.0, 1e3);
   EXPECT_NEAR(frozen(false) - frozen(true), 32 * 218'103'808.0 * (4.5 - 4.126953125) / 8.0, 1e3);
 }
 
@@ -200,7 +204,8 @@ TEST(Adapters, OverFewBitsAreWholeOnEachDeviceBeforeTheyAreSharded) {
     l.execution = frameworks::load_framework("transformers-fsdp", "test");
     l.training = lora(16, FrozenFormat::nf4);
     const ParameterShare all = share_of(model, l);
-    const double whole = double(all.frozen_bytes + all.frozen_expert_bytes) + 4.0 * double(all.total());
+    const double whole =
+        double(all.frozen_bytes + all.frozen_expert_bytes + all.scale_bytes) + 4.0 * double(all.total());
     EXPECT_NEAR(peak("transformers-fsdp", FrozenFormat::nf4, -1), whole * (1.0 + 1.0 / ranks), 0.02 * whole)
         << name;
     for (const char* framework : {"deepspeed", "transformers-deepspeed", "automodel"})

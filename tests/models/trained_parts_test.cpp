@@ -218,7 +218,7 @@ TEST(Offload, OfWeightsLeavesWhatStaysGathered) {
     states.optimizer_bytes = 8;
     states.offloads_gradients = states.offloads_weights = true;
     const ParameterShare share = share_of(model, l);
-    const auto gathered = double(share.frozen_bytes) + 2.0 * double(share.total());
+    const auto gathered = double(share.frozen_bytes + share.scale_bytes) + 2.0 * double(share.total());
     const StageFootprint kept = footprint_of(model, l);
     l.offload_optimizer = true;
     const StageFootprint left = footprint_of(model, l);
