@@ -108,8 +108,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     Collective sum = sum_over_tensor(sizes.inner);
     sum.beside_weight = execution().traffic.sums_beside_weight_gradient;
-    const auto parts = std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t c) { return c > 0; });
-    if (!sequence && execution().traffic.sums_by_projection) sum.bytes *= std::max<int64_t>(1, parts);
+    if (!sequence && execution().traffic.sums_by_projection) sum.bytes *= products_of(sizes, execution());
     op.backward_collectives.push_back(sum);
     if (!sequence || execution().kept.gathered_inputs) return;
     Collective again = gathered(sizes.inner);

@@ -9,9 +9,9 @@
 namespace mpt::models {
 
 int64_t products_of(const LinearSizes& sizes, const Execution& execution) {
-  if (execution.kernels.one_adapter_per_product) return 1;
-  return std::max<int64_t>(
-      1, std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t columns) { return columns > 0; }));
+  const bool one = sizes.module == Module::mlp_up && execution.kernels.one_product_of_mlp_halves;
+  if (one || execution.kernels.one_adapter_per_product) return 1;
+  return std::max<int64_t>(1, 3 - std::count(sizes.parts.begin(), sizes.parts.end(), 0));
 }
 
 // A separate kernel reads the stored weight and writes the product's operand, in both passes.
@@ -24,8 +24,7 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
   s.inner = t.frozen_format == FrozenFormat::nf4 ? 4 : 8;
   s.frozen = true;
   add({"frozen.widen", Module::widen, s});
-  const bool whole = sizes.parts.front() == 0 || execution().kernels.one_adapter_per_product;
-  last().parts = whole ? std::array<int64_t, 3>{sizes.columns} : sizes.parts;
+  last().parts = products_of(sizes, execution()) == 1 ? std::array<int64_t, 3>{sizes.columns} : sizes.parts;
 }
 
 // A narrow product to the adapter's rank and a wide one from it, both split over tensor ranks
@@ -59,8 +58,8 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   keep_both(bytes(all_ranks));
   if (execution().kept.adapter_dropout)
     keep_both(rounded(tokens_ * sizes.inner * products_of(sizes, execution())));
-  // What the attention core keeps is its own output, not a copy of it.
-  keep_narrow_inputs(sizes, *target == AdapterTarget::output ? 0 : 1);
+  // What the attention core keeps is its own output. A product keeps a copy of it, once.
+  keep_narrow_inputs(sizes, *target == AdapterTarget::output && !execution().kept.copies_core_output ? 0 : 1);
   input_is_local_ = was_local;
 }
 

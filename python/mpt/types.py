@@ -305,6 +305,7 @@ class Execution:
     narrows_apart: Optional[bool] = None  # in fp8 operands are narrowed by kernels of their own, and copies of weights stay
     splits_next_token_projection: Optional[bool] = None  # a next-token module has a product for each half of its input
     one_adapter_per_product: Optional[bool] = None  # queries, keys and values, or an MLP's halves, have one adapter together
+    one_product_of_mlp_halves: Optional[bool] = None  # both halves of a gated MLP are one product
     receives_in_place: Optional[bool] = None  # received tensors are kept as they are
     keeps_expert_outputs: Optional[bool] = None  # what experts give is kept for the gradients of their scores
     recomputes_whole_layer: Optional[bool] = None  # full recompute runs the last projection again

@@ -379,6 +379,7 @@ TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
       {"narrows_apart", [](Execution& e) { e.kernels.narrows_apart = false; }},
       {"splits_next_token_projection", [](Execution& e) { e.kernels.splits_next_token_projection = false; }},
       {"one_adapter_per_product", [](Execution& e) { e.kernels.one_adapter_per_product = true; }},
+      {"one_product_of_mlp_halves", [](Execution& e) { e.kernels.one_product_of_mlp_halves = true; }},
       {"shares_norm_output", [](Execution& e) { e.kept.shares_norm_output = false; }},
       {"keeps_whole_projection", [](Execution& e) { e.kept.keeps_whole_projection = false; }},
       {"sends_to_expert_parts", [](Execution& e) { e.traffic.sends_to_expert_parts = false; }},
@@ -389,7 +390,7 @@ TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
   split.precision = Precision::bf16;
   Layout adapted = split, narrow = split;
   adapted.training.adapter_rank = 8;
-  adapted.training.adapter_targets = {AdapterTarget::qkv};
+  adapted.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::up};
   narrow.precision = Precision::fp8;
   std::map<std::string, int> changed;
   for (const std::string& name : zoo_names()) {
