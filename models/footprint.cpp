@@ -265,9 +265,9 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
 int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
   int64_t held = 0, peak = 0;
   for (const Held& h : pieces) {
-    held += (h.times - 1) * h.kept();
-    peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace + h.at_work.forward);
-    held += h.kept();
+    const int64_t left = h.kept() + h.at_work.waits;
+    held += h.times * left;
+    peak = std::max(peak, held - left + h.piece->computed + h.piece->forward_workspace + h.at_work.forward);
   }
   return peak;
 }

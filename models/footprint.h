@@ -102,9 +102,10 @@ class StagePieces {
  private:
   /// Bytes that are there while a piece runs, with Execution::frees_pieces: gathered weights in its forward
   /// and in its backward, whole gradients, and the copy that is reduced. Then what stays after its backward:
-  /// the gradients that the first one makes, and more, or less, until the last piece's has run.
+  /// the gradients that the first one makes, and more, or less, until the last piece's has run. Last, what
+  /// waits for the end of the stage's forward.
   struct AtWork {
-    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, late = 0, stays = 0;
+    int64_t forward = 0, backward = 0, gradients = 0, reduced = 0, late = 0, stays = 0, waits = 0;
   };
   /// Equal pieces in a row.
   struct Held {

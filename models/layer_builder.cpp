@@ -7,10 +7,10 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
   add({name, module, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
-  if (!input_kept) keep_both(local_bytes(width));
+  last().shape.extra = has_norms_of_several_kernels();  // these have copies of the input
+  if (!input_kept || last().shape.extra) keep_both(rounded(local_tokens_ * width * residual_unit_));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
-  last().shape.extra = !layer_norm && has_norms_of_several_kernels();
-  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * norm_bytes()));
+  if (last().shape.extra) keep_both(rounded(local_tokens_ * width * norm_bytes(residual_unit_)));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -71,10 +71,10 @@ LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   return *this;
 }
 
-// A copy of the input for each product, of which `counted` are kept already.
+// A copy of the weight, and one of the input for each product, of which `counted` are kept already.
 void LayerBuilder::keep_narrow_inputs(const LinearSizes& sizes, int64_t counted) {
-  if (!execution().kept.narrows_each_input || unit_ == 4) return;
-  keep_both((products_of(sizes, execution()) - counted) * rounded(tokens_ * sizes.inner * unit_));
+  const int64_t inputs = products_of(sizes, execution()) - counted;
+  keep_both(rounded(last().parameters * narrowed_) + inputs * rounded(tokens_ * sizes.inner * narrowed_));
 }
 
 // The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).
@@ -310,13 +310,12 @@ LayerProgram LayerBuilder::take_layer() {
   if (!execution().kept.keeps_every_second_product) choose_recomputed();
   freeze();
   move_to_host();
-  program_.input_bytes = local_bytes(model_.hidden) * model_.residual_streams;
+  program_.input_bytes = rounded(local_tokens_ * model_.hidden * residual_unit_) * model_.residual_streams;
   program_.recomputed_whole = layout_.execution.kept.recomputes_whole_layer;
   if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  if (unit_ < 4 && !layout_.training.adapts())
-    keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
+  keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
   return std::move(program_);
 }
 

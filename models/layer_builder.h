@@ -58,13 +58,14 @@ class LayerBuilder {
   int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
   bool has_norms_of_several_kernels() const {
-    return execution().kernels.elementwise == ElementwiseKernels::eager &&
-           execution().kept.rms_norm_bytes > 0;
+    return execution().kernels.elementwise == ElementwiseKernels::eager && norm_bytes(unit_) > 0;
   }
-  /// What an RMS norm of several kernels keeps of an element beyond its input. In fp32 it makes no wider
+  /// What a norm of several kernels keeps of an element of `unit` bytes beyond it. In fp32 it makes no wider
   /// copy.
-  int64_t norm_bytes() const {
-    return std::min<int64_t>(execution().kept.rms_norm_bytes, unit_ < 4 ? 16 : 4);
+  int64_t norm_bytes(int64_t unit) const {
+    const Kept& kept = execution().kept;
+    const int64_t more = model_.norm == NormKind::layer_norm ? kept.layer_norm_bytes : kept.rms_norm_bytes;
+    return unit < 4 ? more : std::max(std::min<int64_t>(more, 4), more - 2);
   }
   int64_t context_ranks() const { return layout_.context; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
@@ -227,9 +228,9 @@ class LayerBuilder {
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
   /// An RMS norm of several kernels keeps more than its input.
-  LayerBuilder& saves_norm_of_several_kernels(int64_t columns) {
+  LayerBuilder& saves_norm_copies(int64_t columns) {
     last().shape.extra = true;
-    return keep_both(rounded(tokens_ * columns * norm_bytes()));
+    return keep_both(rounded(tokens_ * columns * norm_bytes(unit_)));
   }
   LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
   /// Keeps integers of 4 bytes for each token.
@@ -308,6 +309,10 @@ class LayerBuilder {
   const int64_t tokens_ = layout_.micro_batch * sequence_ / layout_.context;
   const int64_t local_tokens_ = layout_.sequence_parallel ? tokens_ / layout_.tensor : tokens_;
   const int64_t unit_ = element_bytes(layout_.precision);
+  // Products under autocast have narrow copies of inputs and weights. Between weights in fp32 residuals are
+  // in fp32.
+  const int64_t narrowed_ = execution().kept.narrows_each_input && unit_ < 4 ? unit_ : 0;
+  const int64_t residual_unit_ = narrowed_ > 0 && !layout_.training.adapts() ? 4 : unit_;
   int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;

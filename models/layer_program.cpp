@@ -263,9 +263,12 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
   }
   if (kind.has_mlp()) {
     add_residual_mixture(b, M::mlp, "mlp.streams", "mlp.mixture");
-    if (before && place != NormPlacement::shared) b.norm("mlp.norm", M::mlp_norm, model.hidden);
-    const bool shares_norm = place == NormPlacement::shared && kind.has_mixer();
-    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && b.execution().kept.shares_norm_output);
+    const Execution& e = b.execution();
+    const bool beside = model.parallel_residual && kind.has_mixer();
+    if (before && place != NormPlacement::shared)  // autograd keeps a tensor once
+      b.norm("mlp.norm", M::mlp_norm, model.hidden, beside && !e.allocator.counts_each_buffer);
+    const bool shares_norm = beside && place == NormPlacement::shared && !e.kept.narrows_each_input;
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && e.kept.shares_norm_output);
     if (norms_beside(b)) add_norms_beside(b);
     if (kind.moe) add_experts(b);
     if (behind) b.norm("mlp.post_norm", M::mlp_result, model.hidden);

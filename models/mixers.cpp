@@ -15,8 +15,7 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   b.add({"attention.query_key_norm", M::mixer, b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
   b.recompute_if(&SelectiveRecompute::latent);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
-  if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
-    b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);
+  if (b.has_norms_of_several_kernels()) b.saves_norm_copies(width).saves_states(width / a.head_dim);
   // The pass of the input gradient computes the scales' gradients; a buffer keeps them until they are added.
   const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);

@@ -174,9 +174,7 @@ CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, b
   const StagePieces pieces(model, one, 1);
   const StageContent all = stage_contents(model, one).front();
   const ParameterShare share = pieces.parameters(all);
-  const int64_t kept = one.execution.states.weight_bytes > 0
-                           ? std::min<int64_t>(one.execution.states.weight_bytes, 4)  // without casts
-                           : element_bytes(one.precision);
+  const int64_t own = one.execution.states.weight_bytes, kept = own > 0 ? own : element_bytes(one.precision);
   const int64_t each = (in_memory ? kept : 0) + (masters ? 4 : 0);
   const int64_t besides = bytes_per_parameter(one).optimizer -
                           moment_bytes(one.training.optimizer, adamw_moment_bytes(one));  // masters, buckets

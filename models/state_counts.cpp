@@ -98,7 +98,14 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
   // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
   if (!frees_pieces(layout)) {
+    // Autocast's copies of weights end with a forward that is run again.
     h.at_work = {.gradients = states.late_gradients ? 0 : gradients, .late = late};
+    if (h.recompute == Recompute::full && layout.execution.kept.narrows_each_input && unit < 4)
+      h.at_work.waits = h.piece->parameters.dense * unit;
+    // The head's gradient of a shared table waits for the embedding's, and their sum is a third.
+    const int64_t table = ties && states.late_gradients ? tied_parameters_ * gradient_sum_bytes(layout) : 0;
+    h.at_work.stays = h.piece == &head_ ? table : h.piece == &embedding_ ? -table : 0;
+    h.gradient_in += h.piece == &embedding_ ? 2 * table : 0;
     return;
   }
   const bool again = layout.zero >= 3, reduces = layout.zero_of_gradients() >= 2;

@@ -55,7 +55,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
     down.backward_collectives = {sum};
   }
   add_product("adapter.up", wide, rank);
-  keep_both(bytes(all_ranks));
+  keep_both(bytes(all_ranks) + rounded(narrow * sizes.inner * narrowed_));
   if (execution().kept.adapter_dropout)
     keep_both(rounded(tokens_ * sizes.inner * products_of(sizes, execution())));
   // What the attention core keeps is its own output. A product keeps a copy of it, once.
@@ -113,10 +113,11 @@ void LayerBuilder::freeze() {
     const int64_t narrow = op.parameters / 64 + op.parameters / 4096, wide = op.parameters / 16;
     op.scale_bytes = !nf4 ? 0 : execution().states.nested_scales ? narrow : wide;
     op.weight_operand_bytes = op.weight_workspace_bytes = 0;
-    // Of a norm of several kernels only the copy in fp32 is read again: the weight's gradient alone needs
-    // more.
+    // The weight's gradient alone reads what a norm of several kernels multiplies by it last, in fp32 or in
+    // 16 bits.
     if (op.shape.kind == OperatorKind::norm && op.shape.extra)
-      op.saved_bytes -= rounded(op.shape.rows * op.shape.columns * (norm_bytes() + unit_ - 4));
+      op.saved_bytes -=
+          rounded(op.shape.rows * op.shape.columns * std::min<int64_t>(4, norm_bytes(unit_) + unit_ - 4));
     if (!is_product(op.shape)) continue;
     // The gradients of the router's scores need the outputs of frozen experts, too.
     const bool scored = op.module == Module::experts_down && execution().kept.keeps_expert_outputs &&

@@ -285,8 +285,8 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
 
 void train_in_16_bits(int optimizer_bytes, Imported& in) {
   in.execution.insert(in.execution.end(),
-                      {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2", "extra_kept_bytes=0",
-                       "narrows_each_input=false", fmt::format("optimizer_bytes={}", optimizer_bytes),
+                      {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2", "narrows_each_input=false",
+                       fmt::format("optimizer_bytes={}", optimizer_bytes),
                        fmt::format("bucket_bytes={}", optimizer_bytes - 4)});
 }
 

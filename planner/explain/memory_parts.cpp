@@ -40,13 +40,9 @@ Json memory_parts(const Plan& plan) {
       {"logits and loss", logits},
       {"communication buffers", all.transfer_buffer_bytes + reduced + beside[rank]},
       {"framework and context", device.memory_bytes - tensor_bytes(device, plan.layout.execution)}};
-  // Weights of 6 bytes are in fp32, with 16-bit copies. Beside weights in fp32 moments are 8 bytes.
-  const StateBytes& states = plan.layout.execution.states;
-  const bool mixed = plan.layout.precision != Precision::fp32 && !plan.layout.training.adapts();
   Json rows = Json::array();
   for (const auto& [part, bytes] : parts) rows.push_back({{"part", part}, {"bytes", bytes}});
-  if (mixed && states.weight_bytes > 4) rows[0]["with"] = "autocast's copies, 2 bytes a weight";
-  if (mixed && states.weight_bytes >= 4 && states.optimizer_bytes > 8)
+  if (plan.layout.execution.states.bucket_bytes == 4 && !plan.layout.training.adapts())
     rows[3]["with"] = "gradient buckets, 4 bytes a weight";
   layout.execution.states.whole_at_start = 0;
   const int64_t start = all.peak_bytes - memory_of(MemoryUse::none).peak_bytes;

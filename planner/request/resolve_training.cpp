@@ -208,7 +208,6 @@ void narrow_adapters(SearchProblem& problem) {
   e.states.weight_bytes = e.states.gradient_bytes = e.states.reduced_bytes = 2;
   e.states.bucket_bytes = std::min<int64_t>(e.states.bucket_bytes, 2);
   e.states.optimizer_bytes = 4 + e.states.bucket_bytes;
-  e.kept.extra_kept_bytes = 0;
   e.kept.narrows_each_input = false;
 }
 

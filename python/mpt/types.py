@@ -324,6 +324,7 @@ class Execution:
     keeps_fp8_inputs: Optional[bool] = None  # products in fp8 keep their input in 8 bits
     extra_kept_bytes: Optional[int] = None  # bytes that a layer keeps per token and hidden unit beside
     rms_norm_bytes: Optional[int] = None  # bytes per element that an RMS norm of eager kernels keeps beyond its input
+    layer_norm_bytes: Optional[int] = None  # bytes per element that a layer norm of eager kernels keeps beyond its input; 0: it is one kernel
     narrows_each_input: Optional[bool] = None  # products keep a narrow copy of their input each
     copies_core_output: Optional[bool] = None  # the attention core's output is copied for the next product
     keeps_sliced_projection: Optional[bool] = None  # values are a slice of a product's output, which stays whole

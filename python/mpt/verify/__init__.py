@@ -28,8 +28,8 @@ NOT_IN_IT = "Allocator, streams and NCCL's buffers are not in it."
 # Fake tensors have no values, so what a router chooses is not known.
 EVEN = "Each rank sends equally many tokens to each rank of experts."
 # A row, the plan's field, and the measured kinds that it sums.
-ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered", "narrowed"]), "gradients": ("gradient_bytes", ["gradients"]),
-        "optimizer states": ("optimizer_bytes", ["optimizer"]), "activations, transfers": ("activation_peak_bytes", ["activations"])}
+ROWS = {"weights": ("parameter_bytes", ["parameters", "gathered"]), "gradients": ("gradient_bytes", ["gradients"]),
+        "optimizer states": ("optimizer_bytes", ["optimizer"]), "activations, transfers": ("activation_peak_bytes", ["activations", "narrowed"])}
 # Of all collectives of a rank in a step: kinds of traffic that MPT prices, and the groups that have them. Messages between stages count where they are sent.
 TRAFFIC = {"tensor ranks": (["tensor"], ["tensor"]), "context ranks": (["context"], ["context"]), "ranks of experts": (["expert"], ["experts"]),
            "weights and gradients": (["sharding", "gradients"], ["shards", "replicas", "shards of experts"]), "stages": (["transfer"], ["pipeline"])}

@@ -238,4 +238,4 @@ def measure(rank: int, ranks: int, on_gpus: bool, make: Callable[[], Any]) -> Di
             job.update()
         return {"rank": rank, "stages": job.stages, "micro_batches_run": job.micro_batches, "peak_bytes": counting.peak_bytes,
                 "bytes": counting.by_kind(counting.at_peak), "collectives": watch.collectives(job),
-                "saved_bytes": {stage: counting.by_kind(born)["activations"] for stage, born in sorted(watch.born.items())}}
+                "saved_bytes": {stage: kinds["activations"] + kinds["narrowed"] for stage, kinds in ((stage, counting.by_kind(born)) for stage, born in sorted(watch.born.items()))}}
