@@ -170,10 +170,11 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
   if (again) traffic.backward_s += reduction.gather_s(share, true) / rate;
   if (scatters) traffic.scatter_s += reduction.scatter_s(share) / rate;
   // A loss by chunks gathers and reduces the head in each micro-batch, also in a pipeline
-  // (findings/torchtitan_chunked_loss_reduces_the_head_in_each_micro_batch.sh).
+  // (findings/torchtitan_chunked_loss_reduces_the_head_in_each_micro_batch.sh). It leaves the head to be
+  // sharded after each forward.
   const int64_t beyond = (again ? layout.execution.traffic.head_gathers - 2 : 0) + (chunks ? 1 : 0);
   traffic.backward_s += double(beyond) * reduction.gather_s(head, true) / rate;
-  if (chunks && !gathers) traffic.forward_s += reduction.gather_s(head, true);
+  if (chunks && !again) traffic.forward_s += reduction.gather_s(head, true) / rate;
   if (chunks && !scatters) traffic.scatter_s += reduction.scatter_s(head);
   return traffic;
 }
@@ -260,12 +261,12 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   if (kind.head) head = pieces_.gathered_with_head(layout_, kind.embedding);
   state.traffic = sharded_traffic(layout_, moved, head, source);
   if (part_ == Part::micro_batches) return state;
-  // The head's traffic is that of its micro-batches.
+  if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(moved, false);
+  // The head's gradients are reduced by its micro-batches.
   if (kind.head && models::sums_head_by_chunks(layout_) && layout_.zero_of_gradients() < 2)
     moved.dense -= head.dense;
   state.reduction_s =
       layout_.zero_of_gradients() >= 2 ? reduction.beyond_shard_s(moved) : reduction.gradients_s(moved);
-  if (layout_.gathers_after_step()) state.gather_s = reduction.gather_s(moved, false);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
                                                 share.expert / models::expert_shard(layout_);

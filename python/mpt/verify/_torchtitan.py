@@ -23,6 +23,7 @@ with mock.patch.object(torch._utils, "_get_available_device_type", lambda: "cpu"
     from torchtitan.tools import utils
     from torchtitan.trainer import Trainer
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.nn.attention.flex_attention import AuxOutput, BlockMask
 
@@ -115,7 +116,10 @@ class Trained:
         else:
             trainer.model_parts, self.stages = [spec.parallelize_fn(model, **common)], [0]
         if isinstance(trainer.loss_fn, ChunkedLossWrapper) and (not dims.pp_enabled or trainer.pp_has_last_stage):
-            trainer.loss_fn.set_lm_head(trainer.model_parts[-1].lm_head)
+            head = trainer.model_parts[-1].lm_head
+            trainer.loss_fn.set_lm_head(head)
+            if isinstance(head, FSDPModule):
+                head.set_reshard_after_forward(True)  # as the loss leaves it for all later steps
             trainer.model_parts[-1]._skip_lm_head = True
         trainer.train_context, trainer.fwd_bwd_fn = dist_utils.get_spmd_context(parallel_dims=dims), trainer._forward_backward_body
         degree = dims.get_mesh("batch").size() if dims.dp_enabled else 1
