@@ -356,25 +356,6 @@ void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<H
   for (const Held& h : pieces) most = std::max(most, h.piece->weight_workspace);
 }
 
-// Beyond the gradients that add_state() counts. FSDP2 sums the head's gradient over chunks in the type in
-// which it reduces it, and reduces a copy of the sum (ChunkedLossWrapper in torchtitan/components/loss.py
-// calls set_requires_gradient_sync). Run: 4 + 4 + 2 bytes for a weight. In a pipeline all gradients stay
-// whole, and yet each micro-batch reduces this one.
-int64_t StagePieces::chunk_gradient_bytes(const Layout& layout, const StageContent& content,
-                                          const StateCounts& counts) const {
-  if (!sums_head_by_chunks(layout) || !content.has_head) return 0;
-  const int64_t head = head_.parameters.dense, sums = 2 * layout.execution.states.reduced_bytes;
-  const int64_t all = head * (sums + element_bytes(layout.precision));
-  // The last micro-batch's copy, its share and the new copy live together.
-  if (layout.zero_of_gradients() < 2) return LayerBuilder::rounded(all + head * sums / dense_shard(layout));
-  const bool twice =
-      content.has_embedding && tied_parameters_ > 0 && layout.execution.states.gathers_tied_twice;
-  const int64_t gathered =
-      head * element_bytes(layout.precision) * ((layout.zero >= 3 ? 1 : 0) + (twice ? 1 : 0));
-  const int64_t counted = frees_pieces(layout) ? -gathered : counts.largest * gradient_element_bytes(layout);
-  return LayerBuilder::rounded(std::max<int64_t>(0, all - counted));
-}
-
 StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
   std::vector<Held> pieces = pieces_of(layout, content, s);
   const StateCounts counts = state_counts(layout, content, pieces);
@@ -403,9 +384,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const int ends = int(!content.has_embedding) + int(!content.has_head);
   const int64_t on_the_way = in_place && !keeps_output ? ends * boundary_bytes_ : 0;
   const int64_t stays = empty_gradient_bytes_ + on_the_way;
-  footprint.forward_workspace_bytes = std::max({int64_t(0), forward_peak(pieces) - footprint.saved_bytes,
-                                                chunk_gradient_bytes(layout, content, counts)}) +
-                                      stays;
+  footprint.forward_workspace_bytes =
+      std::max<int64_t>(0, forward_peak(pieces) - footprint.saved_bytes) + stays;
   const auto beyond_saved = [&](bool first) {
     return backward_peak(pieces, footprint.saved_bytes, first) - footprint.saved_bytes + stays;
   };

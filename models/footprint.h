@@ -34,8 +34,8 @@ struct StateCounts {
   // optimizer.
   int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0, scale_bytes = 0;
   int64_t adam_share = 0;
-  int64_t wide_share = 0;    // parameters with wide moments if the others have 8 bits
-  int64_t other_tables = 0;  // rows of other tensor ranks, with StateBytes::whole_table_gradients
+  int64_t wide_share = 0;  // parameters with wide moments if the others have 8 bits
+  int64_t more_sums = 0;   // of gradients: rows of other tensor ranks, and second ones of the head
   MemoryUse enlarged = MemoryUse::none;
 };
 
@@ -130,8 +130,6 @@ class StagePieces {
   int64_t other_tables(const Layout& layout, const Piece& piece) const;
   void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                             const StageContent& content, StageFootprint& footprint) const;
-  int64_t chunk_gradient_bytes(const Layout& layout, const StageContent& content,
-                               const StateCounts& counts) const;
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held, bool first);

@@ -217,6 +217,9 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (chunked && b.execution().kernels.loss_chunks == 0) {
     loss.backward_workspace_bytes = loss.forward_workspace_bytes + gradient;
     if (b.execution().kernels.loss_tile_words == 0) loss.forward_workspace_bytes += gradient;
+  } else if (chunked) {
+    loss.backward_workspace_bytes =
+        b.state_bytes(m.hidden) + b.bytes(columns) / b.execution().kernels.loss_chunks;
   }
   if (fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its

@@ -74,7 +74,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (gathers) f.parameter_bytes += gathered(counts.whole * whole);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   const bool shares = layout.zero_of_gradients() >= 2;
-  const int64_t summed = shares ? counts.share : counts.whole + (layout.zero >= 2 ? counts.other_tables : 0);
+  const int64_t summed = (shares ? counts.share : counts.whole) + counts.more_sums;
   f.gradient_bytes = LayerBuilder::rounded(summed * gradient_sum_bytes(layout));
   if (!layout.offload_optimizer) {
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);

@@ -74,7 +74,7 @@ ParameterShare StagePieces::gathered_with_head(const Layout& layout, bool embedd
 }
 
 int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) const {
-  if (&piece != &embedding_ || !layout.execution.states.whole_table_gradients) return 0;
+  if (&piece != &embedding_ || layout.zero < 2 || !layout.execution.states.whole_table_gradients) return 0;
   return (layout.tensor - 1) * (piece.parameters.dense - position_parameters_);
 }
 
@@ -96,10 +96,21 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
       (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
   // Without the padding of what is gathered and reduced.
   const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
-  // In a pipeline all weights are gathered, and whole gradients are added to whole sums.
+  // A loss by chunks sums the head's gradient in the type in which it is reduced: beside a chunk's logits,
+  // then beside its gradient and a cast of that (torch 2.15.0, _fsdp_param_group.py,
+  // _set_unsharded_grad_dtypes).
+  const bool chunks = sums_head_by_chunks(layout), sums = chunks && h.piece == &head_;
+  const int64_t reduced = std::max<int64_t>(states.reduced_bytes, unit),
+                sum = enlarged(parameters * reduced, MemoryUse::reduced, enlarged_);
+  const int64_t later = gradients + sum + h.piece->backward_workspace - h.piece->forward_workspace,
+                summed = sums ? sum + std::max<int64_t>(0, later) : 0;
+  // In a pipeline all weights are gathered, and whole gradients are added to whole sums. What a loss by
+  // chunks reduces stays until the next one.
   if (!frees_pieces(layout)) {
+    h.at_work = {.forward = summed,
+                 .gradients = states.late_gradients || sums ? 0 : gradients,
+                 .late = sums ? 0 : late};
     // Autocast's copies of weights end with a forward that is run again.
-    h.at_work = {.gradients = states.late_gradients ? 0 : gradients, .late = late};
     if (h.recompute == Recompute::full && layout.execution.kept.narrows_each_input && unit < 4)
       h.at_work.waits = h.piece->parameters.dense * unit;
     // The head's gradient of a shared table waits for the embedding's, and their sum is a third.
@@ -109,20 +120,19 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
     return;
   }
   const bool again = layout.zero >= 3, reduces = layout.zero_of_gradients() >= 2;
-  const int64_t reduced = reduces ? std::max<int64_t>(states.reduced_bytes, unit) : 0;
   // The head's backward begins with the loss, which needs no weights.
   const bool stays = h.piece != &head_ || states.keeps_head;
   AtWork& own = h.at_work;
   own = {weights * (again && stays ? 2 : 1),
          again && stays ? weights : 0,
          reduces ? gradients : 0,
-         enlarged(parameters * reduced, MemoryUse::reduced, enlarged_),
+         reduces ? sum : 0,
          late,
-         (layout.shard < layout.replicas() ? share * reduced : 0) - (again ? 0 : weights)};
+         (layout.shard < layout.replicas() && reduces ? share * reduced : 0) - (again ? 0 : weights)};
   // A frozen table has no gradients.
-  const int64_t copies = states.gathers_tied_twice ? 2 : 1, trained = ties ? tied_parameters_ * unit : 0,
+  const int64_t copies = ties && states.gathers_tied_twice ? 2 : 1,
+                trained = ties ? tied_parameters_ * unit : 0,
                 table = trained + (ties ? tied_frozen_bytes_ : 0);
-  const bool chunks = sums_head_by_chunks(layout);
   if (h.piece == &embedding_ && ties) {
     own.backward = 0;
     h.gradient_in += 2 * (2 - copies) * trained;
@@ -131,15 +141,12 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
     own.stays -= (again ? copies : copies - 1) * table;
   }
   if (h.piece != &head_) return;
-  // A loss by chunks sums the head's gradient meanwhile.
-  own.forward += (chunks ? own.gradients + own.reduced : 0) + (ties ? copies - 1 : 0) * table;
   // Where logits leave the head before the loss, its weights are gone when they are in 32 bits. A buffer is
-  // not.
-  const int64_t loss =
-      states.frees_head_before_loss ? head_.computed + head_.forward_workspace - freed_logits_ : 0;
-  if (again && freed_logits_ > 0)
-    own.forward = ties ? std::max<int64_t>(0, copies * table - loss)
-                       : own.forward - (stays ? std::min(weights, loss) : 0);
+  // not. The embedding had that of a shared table, and a loss by chunks waits for it.
+  const bool frees = again && freed_logits_ > 0 && states.frees_head_before_loss;
+  const int64_t loss = frees ? head_.computed + head_.forward_workspace - freed_logits_ : 0;
+  own.forward = ties || chunks ? std::max<int64_t>(0, (again ? copies : copies - 1) * weights - loss) + summed
+                               : own.forward - (stays ? std::min(weights, loss) : 0);
   if (!ties) return;
   own.backward += again ? 0 : (copies - 1) * table;
   own.gradients = own.reduced = 0;
@@ -180,9 +187,14 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     counts.largest_pair =
         std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
     before = at_work;
-    counts.other_tables += other_tables(layout, *h.piece);
+    // The last norm's gradient keeps the sum of the head that was reduced with it, beside the head's own one.
+    const bool reduces = layout.zero_of_gradients() >= 2;
+    const bool twice = shares && reduces && layout.execution.states.gathers_tied_twice;
+    const bool chunks = h.piece == &head_ && !reduces && sums_head_by_chunks(layout);
+    const int64_t second = twice ? (tied + dense - 1) / dense : chunks ? 2 * dense_share : 0;
+    counts.more_sums += second + (reduces ? 0 : other_tables(layout, *h.piece));
     if (makes_gradients_late(layout))
-      set_at_work(layout, h, at_work, whole, dense_share + expert_share,
+      set_at_work(layout, h, at_work, whole, dense_share + expert_share + second,
                   h.piece->parameters.frozen_bytes + frozen_expert,
                   tied_parameters_ + tied_frozen_bytes_ > 0 && content.has_embedding && content.has_head);
     // While a loss by tiles runs, the last layer's weights are gathered, too. The loss gathers a frozen head

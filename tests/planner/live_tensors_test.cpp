@@ -24,6 +24,7 @@ struct SeenPeak {
   double tolerance = 0.025;
   int64_t adapters = 0;  // rank of LoRA on all products
   FrozenFormat frozen = FrozenFormat::bf16;
+  std::string_view schedule = "1f1b";
 };
 
 // Live tensors at the peak of a step of the framework's own code (mpt.verify; torch 2.15.0, transformers
@@ -104,6 +105,19 @@ const SeenPeak kSeenPeaks[] = {
     // Outputs of experts in fp32, and in the backward three more.
     {"torchtitan", "qwen3-30b-a3b", 3, 4, 2, 2, 4096, 1, Recompute::full, 10.131, 1, 4, LossKernel::chunked,
      0.05},
+    // In a pipeline the copy of the head's gradient that a loss by chunks reduces stays until the next loss.
+    {"torchtitan", "llama3-8b", 2, 6, 1, 1, 4096, 2, Recompute::selective, 17.37, 2, 12, LossKernel::chunked,
+     0.025, 0, FrozenFormat::bf16, "gpipe"},
+    {"torchtitan", "qwen3-8b", 2, 3, 1, 4, 1024, 4, Recompute::full, 14.16, 4, 4, LossKernel::chunked, 0.05,
+     0, FrozenFormat::bf16, "gpipe"},
+    {"torchtitan", "llama3-8b", 2, 6, 1, 1, 4096, 4, Recompute::selective, 21.1, 2, 12, LossKernel::chunked},
+    // A chunk's gradient of the head, and its cast, beside the sum and the chunk's logits.
+    {"torchtitan", "qwen3-4b", 3, 8, 1, 1, 4096, 2, Recompute::none, 10.337, 1, 6, LossKernel::chunked,
+     0.015},
+    {"torchtitan", "qwen3-1.7b", 3, 8, 1, 2, 4096, 2, Recompute::none, 9.716, 1, 6, LossKernel::chunked,
+     0.015},
+    {"torchtitan", "qwen3-8b", 2, 3, 2, 4, 4096, 2, Recompute::selective, 15.75, 1, 6, LossKernel::chunked,
+     0.015},
 };
 
 class LiveTensors : public testing::TestWithParam<SeenPeak> {};
@@ -136,12 +150,14 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   layout.zero = m.zero;
   layout.recompute = m.recompute;
   layout.pipeline = m.stages;
+  layout.schedule = m.schedule;
   layout.layers_per_stage.assign(size_t(m.stages), model.layers.count() / m.stages);
   const auto footprints =
       models::stage_footprints(model, layout, {m.data * m.micro_batch * m.micro_batches, m.sequence});
   const Schedule schedule =
       find_schedule(layout.schedule, "test").generate(int(m.stages), 1, int(m.micro_batches));
-  const RankMemory memory = rank_memory(schedule, footprints).front();
+  const auto ranks = rank_memory(schedule, footprints);
+  const RankMemory memory = *max_by(ranks, [](const RankMemory& r) { return r.peak_bytes; });
   EXPECT_NEAR(double(memory.peak_bytes) / (m.peak_gib * (1 << 30)), 1.0, m.tolerance)
       << describe_memory(memory);
 }
