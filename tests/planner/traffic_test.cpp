@@ -92,10 +92,13 @@ TEST(Traffic, ALossByChunksMovesTheHeadInEachMicroBatch) {
                                            {"schedule", "1f1b"},
                                            {"global-batch", "16"},
                                            {"execution", "loss=chunked"}});
-  // Four micro-batches; layers are gathered and reduced once.
-  expect_near(of_weights(plan, 1), 2 * kLayer * (1 + 2) + 4 * kHead * (2 + 2));
+  // Four micro-batches; layers are gathered and reduced once. A step finds the head sharded.
+  expect_near(of_weights(plan, 1), 2 * kLayer * (1 + 2) + kHead + 4 * kHead * (2 + 2));
   expect_near(of_weights(plan, 0), (2 * kLayer + kTable) * (1 + 2));
   EXPECT_EQ(bytes_of(traffic_of_ranks(plan).front(), {CommunicationKind::transfer}), 4 * 8'388'608);
+  // For the last norm, the loss and the backward, though layers stay gathered after a forward.
+  const Words two{{"dp", "8"}, {"zero", "2"}, {"global-batch", "16"}, {"execution", "loss=chunked"}};
+  expect_near(of_weights(plan_of("torchtitan", two)), 2 * (4 * kLayer * 3 + kTable * 3 + kHead * (3 + 2)));
 }
 
 TEST(Traffic, TensorRanksRepeatWhatTheirCheckpointsHold) {
