@@ -375,7 +375,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
                                                    : h.piece->computed + h.piece->gradient_kept);
   }
   const bool keeps_output = kept.keeps_stage_outputs && layout.stages() > 1;
-  if (keeps_output) footprint.saved_bytes += content.has_head ? freed_logits_ : boundary_bytes_;
+  const int64_t logits = kept.returns_loss ? 0 : freed_logits_;
+  if (keeps_output) footprint.saved_bytes += content.has_head ? logits : boundary_bytes_;
   if (!kept.frees_after_input_gradient)  // the copy of the arriving gradient
     footprint.saved_for_weight_bytes += content.has_head ? 0 : boundary_bytes_;
   // It stays allocated, and one action runs at a time, so a rank has it once.

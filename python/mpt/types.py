@@ -317,6 +317,7 @@ class Execution:
     split_logit_copies: Optional[int] = None  # further copies of its logits that a loss over tensor ranks holds: in fp32, or in 16 bits where it is compiled
     frees_logits: Optional[bool] = None  # the logits in 16 bits are freed before the backward
     keeps_stage_outputs: Optional[bool] = None  # a stage of a pipeline keeps its outputs until their backward
+    returns_loss: Optional[bool] = None  # the output of the last stage of a pipeline is its loss
     full_recompute_inputs: Optional[int] = None  # parts of a layer that full recompute makes again apart
     fp32_expert_outputs: Optional[bool] = None  # with keeps_expert_outputs, in fp32
     gathered_inputs: Optional[bool] = None  # with sequence parallelism products keep the inputs that they gathered
