@@ -4,7 +4,7 @@
 Usage: plain_attention_test.py PROGRAMS [NAMES]. PROGRAMS is the folder of mpt-plan; it runs in the Python that has transformers
 (build/frameworks, or MPT_FRAMEWORKS). Exit code 77: transformers is not installed, which is said.
 
-Two lengths of a tiny model in bf16 give the bytes of each pair of tokens, which nothing but scores has."""
+Three lengths of a tiny model in bf16 give the bytes of each pair of tokens, which nothing but scores has."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 SKIPPED = 77
-LENGTHS = (256, 512)
+LENGTHS = (256, 384, 512)
 HEADS, LAYERS = 4, 2
 TINY = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": 16,
         "vocab_size": 64, "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
@@ -26,9 +26,9 @@ MODELS = {
 }
 
 
-def of_a_pair(short, long):
-    """Bytes of a pair of tokens, in a head of a layer."""
-    return (long - 2 * short) / (LENGTHS[1] ** 2 - 2 * LENGTHS[0] ** 2) / HEADS / LAYERS
+def of_a_pair(short, middle, long):
+    """Bytes of a pair of tokens, in a head of a layer: the second difference has neither those of a token nor those of the model."""
+    return (long - 2 * middle + short) / (LENGTHS[2] ** 2 - 2 * LENGTHS[1] ** 2 + LENGTHS[0] ** 2) / HEADS / LAYERS
 
 
 def predicted(program, file, length, options):
