@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan_words.h"
 
+#include <fmt/format.h>
+
 #include "base/quantity.h"
 
 namespace mpt {

@@ -5,6 +5,21 @@
 #include "models/footprint.h"
 
 namespace mpt::models {
+namespace {
+
+// Of replicas, whose pieces are not freed. Autocast's copies of weights end with a forward that is run again.
+// The head's gradient of a shared table waits for the embedding's, and their sum is a third. `table`: its
+// weights in the head's piece, and less than none in the embedding's.
+template <class Held>
+void add_waiting(const Layout& layout, int64_t table, Held& h) {
+  const int64_t unit = element_bytes(layout.precision);
+  if (h.recompute == Recompute::full && layout.execution.kept.narrows_each_input && unit < 4)
+    h.at_work.waits = h.piece->parameters.dense * unit;
+  h.at_work.stays = table * gradient_sum_bytes(layout);
+  h.gradient_in += std::max<int64_t>(0, -2 * h.at_work.stays);
+}
+
+}  // namespace
 
 // Parameters that belong to another piece: a piece works with them, but has no state for them.
 int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& content) const {
@@ -110,13 +125,8 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
     h.at_work = {.forward = summed,
                  .gradients = states.late_gradients || sums ? 0 : gradients,
                  .late = sums ? 0 : late};
-    // Autocast's copies of weights end with a forward that is run again.
-    if (h.recompute == Recompute::full && layout.execution.kept.narrows_each_input && unit < 4)
-      h.at_work.waits = h.piece->parameters.dense * unit;
-    // The head's gradient of a shared table waits for the embedding's, and their sum is a third.
-    const int64_t table = ties && states.late_gradients ? tied_parameters_ * gradient_sum_bytes(layout) : 0;
-    h.at_work.stays = h.piece == &head_ ? table : h.piece == &embedding_ ? -table : 0;
-    h.gradient_in += h.piece == &embedding_ ? 2 * table : 0;
+    const int64_t tied = ties && states.late_gradients ? tied_parameters_ : 0;
+    add_waiting(layout, h.piece == &head_ ? tied : h.piece == &embedding_ ? -tied : 0, h);
     return;
   }
   const bool again = layout.zero >= 3, reduces = layout.zero_of_gradients() >= 2;
