@@ -59,7 +59,7 @@ int64_t workspace_by_operator(const LayerProgram& program, int64_t unit) {
     const int64_t made = op->backward_workspace_bytes > 0 ? op->backward_workspace_bytes
                                                           : std::min(op->saved_bytes, 2 * arriving);
     held += op->shape.frozen ? 0 : op->parameters * unit;
-    const auto before = std::next(op);  // a product reads what it widens
+    const auto before = std::next(op);  // a product reads the widened weight
     const int64_t widened = before == program.operators.rend() ? 0 : widened_bytes(*before);
     peak = std::max(peak, held + arriving + made + widened);
     held -= op->saved_bytes;

@@ -60,8 +60,8 @@ class LayerBuilder {
   bool has_norms_of_several_kernels() const {
     return execution().kernels.elementwise == ElementwiseKernels::eager && norm_bytes(unit_) > 0;
   }
-  /// What a norm of several kernels keeps of an element of `unit` bytes beyond it. In fp32 it makes no wider
-  /// copy.
+  /// Bytes that a norm of several kernels keeps for each element of `unit` bytes, without that element. In
+  /// fp32 it makes no wider copy.
   int64_t norm_bytes(int64_t unit) const {
     const Kept& kept = execution().kept;
     const int64_t more = model_.norm == NormKind::layer_norm ? kept.layer_norm_bytes : kept.rms_norm_bytes;

@@ -7,9 +7,10 @@
 namespace mpt::models {
 namespace {
 
-// Of replicas, whose pieces are not freed. Autocast's copies of weights end with a forward that is run again.
-// The head's gradient of a shared table waits for the embedding's, and their sum is a third. `table`: its
-// weights in the head's piece, and less than none in the embedding's.
+// Adds the copies and gradients that wait for the end of a pass, where pieces are not freed. Autocast's
+// copies of weights end with a forward that is run again. The head's gradient of a shared table waits for
+// that of the embedding, and their sum is a third. `table`: number of weights of the table for the head, the
+// same number with a minus for the embedding, 0 for other pieces.
 template <class Held>
 void add_waiting(const Layout& layout, int64_t table, Held& h) {
   const int64_t unit = element_bytes(layout.precision);
@@ -111,16 +112,16 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
       (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
   // Without the padding of what is gathered and reduced.
   const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
-  // A loss by chunks sums the head's gradient in the type in which it is reduced: beside a chunk's logits,
-  // then beside its gradient and a cast of that (torch 2.15.0, _fsdp_param_group.py,
-  // _set_unsharded_grad_dtypes).
+  // A loss by chunks sums the head's gradient in the type in which it is reduced. The sum is there together
+  // with a chunk's logits, then with the chunk's gradient and a cast of it (torch 2.15.0,
+  // _fsdp_param_group.py, _set_unsharded_grad_dtypes).
   const bool chunks = sums_head_by_chunks(layout), sums = chunks && h.piece == &head_;
   const int64_t reduced = std::max<int64_t>(states.reduced_bytes, unit),
                 sum = enlarged(parameters * reduced, MemoryUse::reduced, enlarged_);
   const int64_t later = gradients + sum + h.piece->backward_workspace - h.piece->forward_workspace,
                 summed = sums ? sum + std::max<int64_t>(0, later) : 0;
-  // In a pipeline all weights are gathered, and whole gradients are added to whole sums. What a loss by
-  // chunks reduces stays until the next one.
+  // In a pipeline all weights are gathered, and whole gradients are added to whole sums. A gradient that a
+  // loss by chunks reduced stays until the next loss reduces.
   if (!frees_pieces(layout)) {
     h.at_work = {.forward = summed,
                  .gradients = states.late_gradients || sums ? 0 : gradients,
@@ -197,7 +198,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     counts.largest_pair =
         std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
     before = at_work;
-    // The last norm's gradient keeps the sum of the head that was reduced with it, beside the head's own one.
+    // The last norm's gradient keeps the sum of the head that was reduced with it: a second one.
     const bool reduces = layout.zero_of_gradients() >= 2;
     const bool twice = shares && reduces && layout.execution.states.gathers_tied_twice;
     const bool chunks = h.piece == &head_ && !reduces && sums_head_by_chunks(layout);
