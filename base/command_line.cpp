@@ -226,7 +226,9 @@ void check_values(const CLI::App& app, int argc, char** argv) {
         continue;
       refuse_input(name, "\"" + value.substr(0, 40) + "\"",
                    value.empty() ? "a value" : "values with one comma between two of them",
-                   value.empty() ? "leave the option out" : "");
+                   !value.empty()           ? ""
+                   : option->get_required() ? "give it one"
+                                            : "leave the option out");
     }
   }
 }

@@ -988,6 +988,7 @@ def checkpoints(folder, text, plan):
         FAILURES.append("sample: --stop ends the text in the prompt")
     if len({run("mpt-run", "sample", saved, "--prompt", "a", "--temperature", 100, "--seed", seed).stdout for seed in (1, 2, 1)}) != 2:
         FAILURES.append("sample: seeds do not decide the draws")
+    expect("sample, an empty prompt", run("mpt-run", "sample", saved, "--prompt", ""), 2, '--prompt: ""; expected a value', "give it one")
     expect("sample, too long", run("mpt-run", "sample", saved, "--prompt", "a" * 32), 2, "--prompt: 32 tokens; expected fewer than the model's 32 positions")
     expect("sample, another tokenizer", run("mpt-run", "sample", saved, "--prompt", "a", "--tokenizer", little_tokenizer(folder, 300)), 2, "ids 0 to 299")
     expect("export", run("mpt-run", "export", saved, f"{folder}/exported", "--type", "bf16"), 0, "config.json", "without a tokenizer")
