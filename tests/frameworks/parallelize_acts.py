@@ -174,6 +174,8 @@ def checkpoints(plan, _):
     dist.broadcast_object_list(told)
     parallel = mpt.torch.parallelize(make_model("llama"), plan, check=False)
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=1e-2)
+    asked = parallel.optimizer_state_dict(optimizer)  # before the first step: it counts as none
+    assert not optimizer.state and not any(value.any() for key, value in asked.items() if key.startswith("state."))
     parallel.step(*(own_rows(parallel, rows) for rows in data(0)), loss_of)
     optimizer.step()
     optimizer.zero_grad()

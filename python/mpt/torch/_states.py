@@ -89,7 +89,14 @@ _OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 
 def optimizer_state_of(parts: Dict[int, nn.Module], is_stage: bool, optimizer: Any) -> Dict[str, Any]:
     prefix = r"^(state|param_groups)\.\d+\." + (r"model\." if is_stage else "")
-    return {re.sub(prefix, r"\1.", key): value for key, value in get_optimizer_state_dict(_container(parts), optimizer, options=_OPTIONS).items()}
+    fresh = not optimizer.state
+    state = get_optimizer_state_dict(_container(parts), optimizer, options=_OPTIONS)
+    if fresh:  # PyTorch made it by a step without gradients, which it counts (findings/asking_for_optimizer_state_counts_a_step.sh)
+        for key in state:
+            if key.endswith(".step"):
+                state[key].zero_()
+        optimizer.state.clear()
+    return {re.sub(prefix, r"\1.", key): value for key, value in state.items()}
 
 
 def load_optimizer(parts: Dict[int, nn.Module], is_stage: bool, optimizer: Any, state: Dict[str, Any]) -> None:
