@@ -229,7 +229,7 @@ bool recomputes_partly(const Layout& l) {
 
 int64_t gradient_element_bytes(const Layout& layout) {
   const Execution& e = layout.execution;
-  if (layout.training.bf16_gradients) return 2;
+  if (layout.training->bf16_gradients) return 2;
   return e.states.gradient_bytes > 0 ? e.states.gradient_bytes : 4;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "base/shared.h"
 #include "core/execution.h"
 #include "core/model_spec.h"
 #include "core/training.h"
@@ -82,16 +83,16 @@ struct Layout {
   bool reduces_gradients() const { return replicas() > 1 || (expert > 1 && expert_replicas() > 1); }
   /// The ZeRO stage that acts in each micro-batch: at most 1 if a pipeline keeps gathered weights.
   int64_t zero_of_micro_batch() const {
-    return execution.traffic.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
+    return execution->traffic.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
   }
   /// The same for gradients. Some frameworks scatter gradient sums only after the last micro-batch.
   int64_t zero_of_gradients() const {
     const int64_t stage = zero_of_micro_batch();
-    return execution.traffic.defers_gradient_sums ? std::min<int64_t>(stage, 1) : stage;
+    return execution->traffic.defers_gradient_sums ? std::min<int64_t>(stage, 1) : stage;
   }
   /// Whether gradients are summed over replicas piece by piece during the last backward.
   bool reduces_in_backward() const {
-    return overlap_gradient_reduce && (zero_of_gradients() < 2 || execution.traffic.sums_shares_in_backward);
+    return overlap_gradient_reduce && (zero_of_gradients() < 2 || execution->traffic.sums_shares_in_backward);
   }
   /// Whether the exchange of tokens with experts overlaps another micro-batch, in layers with this recompute.
   /// Layers with full recompute have no pass to overlap with (Megatron Core refuses both together).
@@ -101,7 +102,7 @@ struct Layout {
   /// Sharded weights are gathered in each micro-batch. FSDP2 frees them after each backward, whatever it does
   /// after a forward (findings/fsdp2_without_resharding_gathers_in_each_micro_batch.sh).
   bool gathers_by_micro_batch() const {
-    return zero_of_micro_batch() == 3 || (zero_of_micro_batch() == 2 && execution.states.frees_pieces);
+    return zero_of_micro_batch() == 3 || (zero_of_micro_batch() == 2 && execution->states.frees_pieces);
   }
   /// Weights change on their owners only, and other ranks keep them whole: programs gather them after a step,
   /// for mpt-run, which runs plans for any framework.

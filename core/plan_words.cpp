@@ -84,8 +84,8 @@ std::string describe_layers_per_stage(const Layout& l) {
 }
 
 const char* describe_offload(const Layout& l) {
-  return l.execution.states.offloads_weights ? "weights and optimizer in host memory"
-                                             : "optimizer in host memory";
+  return l.execution->states.offloads_weights ? "weights and optimizer in host memory"
+                                              : "optimizer in host memory";
 }
 
 std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {

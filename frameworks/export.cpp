@@ -14,9 +14,9 @@ const std::vector<std::pair<std::string_view, std::string_view>>& template_files
 std::optional<TrialCommand> trial_command(const Plan& plan, const std::string& folder, int64_t steps) {
   const std::pair<std::string_view, std::string> marks[] = {{"@steps@", std::to_string(steps)},
                                                             {"@folder@", folder}};
-  const Framework* framework = find_framework(plan.layout.execution.framework);
+  const Framework* framework = find_framework(plan.layout.execution->framework);
   // Adapters need trained weights, which a trial does not have.
-  if (framework == nullptr || framework->trial.script.empty() || plan.layout.training.adapts() ||
+  if (framework == nullptr || framework->trial.script.empty() || plan.layout.training->adapts() ||
       (framework->trial.whole_model && plan.layout.pipeline > 1))
     return std::nullopt;
   const std::string in_folder = shell_word(folder) + "/";
@@ -78,8 +78,10 @@ std::vector<std::vector<std::string>> stage_modules(const Plan& plan, const Stag
   return stages;
 }
 
-bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_attention; }
-bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.kernels.fp8_head; }
+bool attention_in_fp8(const Layout& l) {
+  return is_narrow(l.precision) && l.execution->kernels.fp8_attention;
+}
+bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution->kernels.fp8_head; }
 
 int64_t ranks_per_node(const Plan& plan) { return plan.cluster.ranks_of_host(plan.layout.ranks()); }
 

@@ -32,7 +32,7 @@ const std::vector<ExportTarget>& export_targets() {
 }
 
 const ExportTarget* usual_target(const Plan& plan, const std::string& asked) {
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string& framework = plan.layout.execution->framework;
   const ExportTarget* const named = target_named(asked);
   if (named != nullptr && named->tuner && tuner_lacks(asked, plan).empty()) return named;
   const Framework* const known = find_framework(framework);
@@ -76,7 +76,7 @@ bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
 }
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
-  const std::string& planned = plan.layout.execution.framework;
+  const std::string& planned = plan.layout.execution->framework;
   const std::string lacks = target.tuner ? tuner_lacks(target.name, plan) : "";
   if (!lacks.empty()) return Rejection{"framework", -1, 0.0, 0.0, lacks};
   const std::string trainer = tuners_take(planned) ? planned : "transformers-fsdp";
@@ -84,7 +84,7 @@ std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan
   if (framework == nullptr) return std::nullopt;
   Layout l = plan.layout;
   const Abilities& can = framework->abilities;
-  if (l.execution.framework != framework->name) {
+  if (l.execution->framework != framework->name) {
     const auto always = [&](AlwaysBeside what) { return contains(can.always_overlaps, what); };
     l.overlap_gradient_reduce |= always(AlwaysBeside::gradient_reduce);
     l.overlap_parameter_gather |= always(AlwaysBeside::parameter_gather);

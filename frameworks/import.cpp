@@ -63,7 +63,7 @@ void set_optimizer(Imported& in, const std::string& name) {
   const Json& row = *find_if(rows, [small = lower_case(name)](const Json& one) {
     return small.find(one["word"].get_ref<const std::string&>()) != std::string::npos;
   });
-  in.layout.training.optimizer = *enum_value<OptimizerKind>(row.value("kind", "adamw"));
+  in.layout.training.edit().optimizer = *enum_value<OptimizerKind>(row.value("kind", "adamw"));
   if (row.contains("unknown"))
     in.unknown.push_back(fmt::format("optimizer {:.40}, {}", name, row.value("unknown", "")));
   if (row.contains("note"))

@@ -122,10 +122,10 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
              layout.execution);
   }
   set_next_token(programs);
-  if (model_.position == PositionKind::learned && !layout.training.freezes(FrozenPart::embedding))
+  if (model_.position == PositionKind::learned && !layout.training->freezes(FrozenPart::embedding))
     position_parameters_ = model_.max_positions * model_.hidden;
   set_layers(programs, alike);
-  if (layout.execution.kept.empty_gradients) set_empty_gradients(layout.precision);
+  if (layout.execution->kept.empty_gradients) set_empty_gradients(layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
   // The stored residuals of all lower blocks are sent, too.
   const int64_t stored = model_.residual_block > 0 ? (model_.layers.count() - 1) / model_.residual_block : 0;
@@ -207,7 +207,7 @@ void StagePieces::set_next_token(PiecePrograms& programs) {
     next_token_.push_back(piece_of(next_token_head_program(model_, layout, programs.sequence())));
   }
   for (Piece& piece : next_token_) piece.kept.fill(piece.computed);
-  if (!layout.execution.allocator.counts_each_buffer) work_at_once();
+  if (!layout.execution->allocator.counts_each_buffer) work_at_once();
 }
 
 // Frameworks free less memory between these pieces. Five runs of Megatron-LM's CI took 3 to 6 % more than if
@@ -251,7 +251,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     for (const Piece& piece : next_token_) pieces.push_back({&piece, Recompute::none, boundary_bytes_});
   }
   // The first gradient arrives in a transfer slot, unless the framework receives it as an ordinary tensor.
-  if (pieces.empty() || (!content.has_head && layout.execution.kept.receives_in_place)) return pieces;
+  if (pieces.empty() || (!content.has_head && layout.execution->kept.receives_in_place)) return pieces;
   if (pieces.back().times > 1) {
     --pieces.back().times;
     pieces.push_back({pieces.back().piece, pieces.back().recompute, 0});
@@ -345,7 +345,7 @@ int64_t StagePieces::least_layer_bytes() const {
 // For frameworks that free memory in between, the backward's workspace is the limit of both halves.
 void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
                                        const StageContent& content, StageFootprint& f) const {
-  if (layout.execution.kept.frees_after_input_gradient) {
+  if (layout.execution->kept.frees_after_input_gradient) {
     f.input_gradient_workspace_bytes = f.weight_gradient_workspace_bytes = f.backward_workspace_bytes;
     return;
   }
@@ -365,8 +365,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.late_gradient_bytes = std::min(footprint.late_gradient_bytes, footprint.gradient_bytes);
   footprint.boundary_bytes = boundary_bytes_;
   // With ZeRO 3 weights are gathered and narrowed again for each use, so no fp8 copies stay.
-  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.kernels.narrows_apart;
-  const Kept& kept = layout.execution.kept;
+  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution->kernels.narrows_apart;
+  const Kept& kept = layout.execution->kept;
   for (const Held& h : pieces) {
     if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
     footprint.saved_bytes += h.times * h.kept();

@@ -171,8 +171,9 @@ class StagePieces {
 /// Whether the first and the last stage both have gradients for the token table. The head is tied to it, or
 /// next-token modules read it. Source: megatron/core/distributed/finalize_model_grads.py.
 inline bool trains_shared_table(const ModelSpec& model, const Layout& layout) {
-  if (layout.training.freezes(FrozenPart::embedding)) return false;
-  return model.next_token_layers > 0 || (model.tied_embeddings && !layout.training.freezes(FrozenPart::head));
+  if (layout.training->freezes(FrozenPart::embedding)) return false;
+  return model.next_token_layers > 0 ||
+         (model.tied_embeddings && !layout.training->freezes(FrozenPart::head));
 }
 
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.
@@ -184,18 +185,18 @@ int64_t updated_like_adamw(const Layout& layout, int64_t parameters);
 
 /// Whether gathered weights and whole gradients of a piece are freed when it has run.
 inline bool frees_pieces(const Layout& layout) {
-  return layout.execution.states.frees_pieces && layout.zero_of_micro_batch() >= 2;
+  return layout.execution->states.frees_pieces && layout.zero_of_micro_batch() >= 2;
 }
 
 /// Whether the head's whole gradient is summed while a loss by chunks runs.
 inline bool sums_head_by_chunks(const Layout& layout) {
-  const Kernels& kernels = layout.execution.kernels;
+  const Kernels& kernels = layout.execution->kernels;
   return kernels.loss == LossKernel::chunked && kernels.loss_chunks > 0 && layout.zero >= 2;
 }
 
 /// Whether a stage has no gradients before its first backward of a step.
 inline bool makes_gradients_late(const Layout& layout) {
-  const StateBytes& states = layout.execution.states;
+  const StateBytes& states = layout.execution->states;
   return states.late_gradients || (states.frees_pieces && layout.zero >= 2);
 }
 

@@ -17,7 +17,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, Module module, int64_t w
 
 // A frozen product that is stored in fewer bits is widened first. An adapter's two products follow it.
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
-  if (!layout_.training.changes_products()) {
+  if (!layout_.training->changes_products()) {
     product(sizes);
     keep_narrow_inputs(sizes, 1);
     // A mixer or a dense MLP ends here. It keeps the largest magnitudes of its products' inputs.
@@ -33,7 +33,7 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
 }
 
 LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
-  if (!layout_.training.changes_products()) return expert_product(sizes);
+  if (!layout_.training->changes_products()) return expert_product(sizes);
   if (execution().states.narrows_experts) add_widening(sizes, kind_->moe->experts / layout_.expert);
   expert_product(sizes);
   add_expert_adapter(sizes);
@@ -157,7 +157,7 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
-  if (layout_.execution.traffic.deduplicates_dispatch) {
+  if (layout_.execution->traffic.deduplicates_dispatch) {
     const MixtureOfExperts& e = *kind_->moe;
     exchange.route = {e.experts_per_token, e.expert_groups, e.groups_per_token};
   }
@@ -267,7 +267,7 @@ LayerBuilder& LayerBuilder::residual(std::string_view name, Module module) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
   }
-  if (layout_.execution.kernels.dropout) {
+  if (layout_.execution->kernels.dropout) {
     const int64_t mask = rounded(local_tokens_ * model_.hidden);
     keep(mask, mask);
   }
@@ -278,11 +278,11 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   const int64_t input = rounded(op.shape.rows * input_columns * unit_);
   add(op);
   keep(input, input);
-  if (layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
+  if (layout_.execution->kernels.elementwise == ElementwiseKernels::eager)
     keep_both(op.shape.rows * input_columns * execution().kept.activation_bytes);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
   // With two kernels the gate's activation is kept for the product with the other half.
-  if (last().shape.gated && layout_.execution.kernels.elementwise == ElementwiseKernels::eager)
+  if (last().shape.gated && layout_.execution->kernels.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
   // The limit is applied to a copy, which is kept in addition to the input.
   if (has_extra_kernels(last().shape, execution())) keep_both(input);
@@ -311,11 +311,11 @@ LayerProgram LayerBuilder::take_layer() {
   freeze();
   move_to_host();
   program_.input_bytes = rounded(local_tokens_ * model_.hidden * residual_unit_) * model_.residual_streams;
-  program_.recomputed_whole = layout_.execution.kept.recomputes_whole_layer;
+  program_.recomputed_whole = layout_.execution->kept.recomputes_whole_layer;
   if (execution().kept.keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
-  keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution.kept.extra_kept_bytes));
+  keep_both(rounded(local_tokens_ * model_.hidden * layout_.execution->kept.extra_kept_bytes));
   return std::move(program_);
 }
 

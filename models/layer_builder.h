@@ -312,7 +312,7 @@ class LayerBuilder {
   // Products under autocast have narrow copies of inputs and weights. Between weights in fp32 residuals are
   // in fp32.
   const int64_t narrowed_ = execution().kept.narrows_each_input && unit_ < 4 ? unit_ : 0;
-  const int64_t residual_unit_ = narrowed_ > 0 && !layout_.training.adapts() ? 4 : unit_;
+  const int64_t residual_unit_ = narrowed_ > 0 && !layout_.training->adapts() ? 4 : unit_;
   int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;

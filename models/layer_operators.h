@@ -26,12 +26,12 @@ enum class CollectiveGroup : uint8_t { tensor, context, expert, expert_tensor };
 
 /// Whether copies of tokens go straight to every part of an expert that is split by width.
 inline bool sends_to_parts(const Layout& layout) {
-  return layout.expert_split() > 1 && layout.execution.traffic.sends_to_expert_parts;
+  return layout.expert_split() > 1 && layout.execution->traffic.sends_to_expert_parts;
 }
 
 /// Rows of the vocabulary's table, and columns of the logits, on one tensor rank.
 inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
-  return padded_share(model.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple);
+  return padded_share(model.vocab, layout.tensor, layout.execution->kernels.vocabulary_multiple);
 }
 
 /// Whether the last stage has a separate copy of the token table for its next-token modules.

@@ -153,7 +153,7 @@ void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   const int64_t width = m.layers.count() * m.layer_embedding;
   OperatorShape shape = b.shape(OperatorKind::embedding, width);
   const int64_t rows = m.layer_vocab > 0 ? m.layer_vocab : m.vocab;
-  shape.inner = padded_share(rows, layout.tensor, layout.execution.kernels.vocabulary_multiple);
+  shape.inner = padded_share(rows, layout.tensor, layout.execution->kernels.vocabulary_multiple);
   b.add({"embedding.layers", M::token_table, shape}).saves_all_tokens(width);
   b.last().parameters = shape.inner * width;
   b.linear({"embedding.layer_projection", M::embedding, width, m.hidden, false, Parallel::replicated})

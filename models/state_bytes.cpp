@@ -26,11 +26,11 @@ int64_t moment_bytes(OptimizerKind kind, int64_t adamw = 8) {
 }
 // Bytes of both AdamW moments of a weight: in the precision of the framework's states, which may be 16 bits.
 int64_t adamw_moment_bytes(const Layout& layout) {
-  const int64_t all = layout.execution.states.optimizer_bytes;
+  const int64_t all = layout.execution->states.optimizer_bytes;
   return all > 0 ? std::min<int64_t>(all, 8) : 8;
 }
 bool keeps_fp4_weights(const Layout& layout) {
-  return layout.precision == Precision::nvfp4 && layout.execution.states.fp8_weight_bytes > 0;
+  return layout.precision == Precision::nvfp4 && layout.execution->states.fp8_weight_bytes > 0;
 }
 ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
@@ -49,7 +49,7 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   if (e.states.optimizer_bytes > 0)
     bytes.optimizer = e.states.optimizer_bytes - (layout.ranks() > 1 ? 0 : e.states.bucket_bytes);
   const int64_t moments = adamw_moment_bytes(layout);
-  bytes.optimizer += moment_bytes(layout.training.optimizer, moments) - moments;
+  bytes.optimizer += moment_bytes(layout.training->optimizer, moments) - moments;
   return bytes;
 }
 
@@ -64,9 +64,9 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   };
   const int64_t zero = layout.zero_of_micro_batch();
   const int64_t whole = element_bytes(layout.precision);  // as products read it, also of masters in fp32
-  const bool on_host = layout.offload_optimizer && layout.execution.states.offloads_weights;
+  const bool on_host = layout.offload_optimizer && layout.execution->states.offloads_weights;
   // FSDP2 without resharding holds its shards, and the full weights that it gathered.
-  const bool gathers = layout.zero == 2 && (unit.weight > whole || layout.execution.states.frees_pieces);
+  const bool gathers = layout.zero == 2 && (unit.weight > whole || layout.execution->states.frees_pieces);
   f.parameter_bytes = counts.scale_bytes + (on_host ? 0 : bytes(gathers ? 2 : 3, unit.weight));
   const auto gathered = [&](int64_t bytes) {
     return enlarged(LayerBuilder::rounded(bytes), MemoryUse::gathered, counts.enlarged);
@@ -78,10 +78,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   f.gradient_bytes = LayerBuilder::rounded(summed * gradient_sum_bytes(layout));
   if (!layout.offload_optimizer) {
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
-    if (layout.training.optimizer == OptimizerKind::muon)
+    if (layout.training->optimizer == OptimizerKind::muon)
       f.optimizer_bytes += LayerBuilder::rounded(counts.adam_share * adamw_moment_bytes(layout) / 2);
     // Each moment has a scale of 4 bytes for 256 weights (torchao 0.18.0, optim/subclass_8bit.py).
-    if (layout.training.optimizer == OptimizerKind::adamw8)
+    if (layout.training->optimizer == OptimizerKind::adamw8)
       f.optimizer_bytes += LayerBuilder::rounded(bytes(1, 2) * 4 / 256) +
                            LayerBuilder::rounded(counts.wide_share * (adamw_moment_bytes(layout) - 2));
   }
@@ -99,8 +99,8 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
 
 // Loaders put weights of 4 and 8 bits on each device as a whole, before the framework shards them.
 void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& f) {
-  const int64_t held = layout.execution.states.whole_at_start;
-  if (held == 0 || layout.zero < 3 || layout.training.frozen_format == FrozenFormat::bf16) return;
+  const int64_t held = layout.execution->states.whole_at_start;
+  if (held == 0 || layout.zero < 3 || layout.training->frozen_format == FrozenFormat::bf16) return;
   const int64_t whole = counts.whole * bytes_per_parameter(layout).weight + counts.frozen_bytes;
   const int64_t start = whole + (held > 1 ? f.parameter_bytes : counts.scale_bytes);
   const int64_t step =
@@ -111,7 +111,7 @@ void add_start(const Layout& layout, const StateCounts& counts, StageFootprint& 
 int64_t gradient_sum_bytes(const Layout& layout) {
   const bool whole =
       layout.zero >= 2 && layout.zero_of_gradients() < 2 && layout.precision != Precision::fp32;
-  const int64_t reduced = layout.execution.states.reduced_bytes;
+  const int64_t reduced = layout.execution->states.reduced_bytes;
   return !whole ? bytes_per_parameter(layout).gradient : reduced > 0 ? reduced : 4;
 }
 
@@ -124,7 +124,7 @@ int64_t expert_shard(const Layout& layout) {
 }
 
 int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
-  const OptimizerKind kind = layout.training.optimizer;
+  const OptimizerKind kind = layout.training->optimizer;
   if (kind == OptimizerKind::adamw) return parameters;
   // Gradient (4) and weight (2); the master weight is read and written (8), and so are the moments.
   constexpr double kRest = 4.0 + 2.0 + 8.0;
@@ -141,7 +141,7 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1)) +
            (layout.zero >= 3 ? frozen / shard : frozen);
   };
-  if (layout.offload_optimizer && layout.execution.states.offloads_weights) return 0;
+  if (layout.offload_optimizer && layout.execution->states.offloads_weights) return 0;
   return share.scale_bytes + bytes(share.dense, share.frozen_bytes, dense_shard(layout)) +
          bytes(share.expert, share.frozen_expert_bytes, expert_shard(layout));
 }
@@ -152,7 +152,7 @@ std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layo
   if (!layout.offload_optimizer) return bytes;
   Layout kept = layout;
   kept.offload_optimizer = false;
-  const StateBytes& states = layout.execution.states;
+  const StateBytes& states = layout.execution->states;
   const int64_t unit = std::max<int64_t>(1, bytes_per_parameter(kept).optimizer);  // 0: Adafactor in fp32
   const bool masters = !states.offloads_weights && layout.precision == Precision::fp32;
   const int64_t on_host = unit + (masters ? 4 : 0) + states.host_gradient_bytes +
@@ -174,10 +174,10 @@ CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, b
   const StagePieces pieces(model, one, 1);
   const StageContent all = stage_contents(model, one).front();
   const ParameterShare share = pieces.parameters(all);
-  const int64_t own = one.execution.states.weight_bytes, kept = own > 0 ? own : element_bytes(one.precision);
+  const int64_t own = one.execution->states.weight_bytes, kept = own > 0 ? own : element_bytes(one.precision);
   const int64_t each = (in_memory ? kept : 0) + (masters ? 4 : 0);
   const int64_t besides = bytes_per_parameter(one).optimizer -
-                          moment_bytes(one.training.optimizer, adamw_moment_bytes(one));  // masters, buckets
+                          moment_bytes(one.training->optimizer, adamw_moment_bytes(one));  // masters, buckets
   return {share.total() * each + share.frozen_bytes + share.frozen_expert_bytes + share.scale_bytes,
           pieces.footprint(one, all, 0).optimizer_bytes - share.total() * besides};
 }

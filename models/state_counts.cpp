@@ -14,7 +14,7 @@ namespace {
 template <class Held>
 void add_waiting(const Layout& layout, int64_t table, Held& h) {
   const int64_t unit = element_bytes(layout.precision);
-  if (h.recompute == Recompute::full && layout.execution.kept.narrows_each_input && unit < 4)
+  if (h.recompute == Recompute::full && layout.execution->kept.narrows_each_input && unit < 4)
     h.at_work.waits = h.piece->parameters.dense * unit;
   h.at_work.stays = table * gradient_sum_bytes(layout);
   h.gradient_in += std::max<int64_t>(0, -2 * h.at_work.stays);
@@ -37,9 +37,9 @@ int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& cont
 // (torchao 0.18.0, optim/adam.py, _new_buffer). The first ranks have the most rows. The Trainer leaves tables
 // to 32 bits where bitsandbytes has the moments (transformers 5.24.0, trainer.py, register_module_override).
 int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool without_table) const {
-  const int64_t block = layout.execution.states.narrow_moment_block;
-  const bool table = &piece == &embedding_ && layout.execution.states.wide_table_moments;
-  if ((block == 1 && !table) || layout.training.optimizer != OptimizerKind::adamw8) return 0;
+  const int64_t block = layout.execution->states.narrow_moment_block;
+  const bool table = &piece == &embedding_ && layout.execution->states.wide_table_moments;
+  if ((block == 1 && !table) || layout.training->optimizer != OptimizerKind::adamw8) return 0;
   int64_t wide = 0;
   for (const Weight& w : piece.weights) {
     if (without_table && w.rows * w.columns == tied_parameters_) continue;
@@ -53,7 +53,7 @@ int64_t StagePieces::wide_share(const Layout& layout, const Piece& piece, bool w
 // Of dense weights, or of routed experts, each of which is a row.
 int64_t StagePieces::padding(const Layout& layout, const Piece& piece, bool without_table,
                              bool of_experts) const {
-  const StateBytes& states = layout.execution.states;
+  const StateBytes& states = layout.execution->states;
   const int64_t shard = of_experts ? expert_shard(layout) : dense_shard(layout);
   if (shard == 1 || !(of_experts || states.shards_whole_rows)) return 0;
   int64_t padding = 0;
@@ -77,20 +77,20 @@ ParameterShare StagePieces::padded(ParameterShare share, const Layout& layout, c
   }
   if (embedding) share.dense += padding(layout, embedding_, false, false);
   if (head) share.dense += padding(layout, head_, embedding, false);
-  if (embedding && head && layout.execution.states.gathers_tied_twice) share.dense += tied_parameters_;
+  if (embedding && head && layout.execution->states.gathers_tied_twice) share.dense += tied_parameters_;
   return share;
 }
 
 ParameterShare StagePieces::gathered_with_head(const Layout& layout, bool embedding) const {
   const bool shares = embedding && model_.tied_embeddings;
-  const int64_t copies = layout.execution.states.gathers_tied_twice ? 2 : 1;
+  const int64_t copies = layout.execution->states.gathers_tied_twice ? 2 : 1;
   ParameterShare head = head_.parameters;
   head.dense = (head.dense + padding(layout, head_, false, false)) * (shares ? copies : 1);
   return head;
 }
 
 int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) const {
-  if (&piece != &embedding_ || layout.zero < 2 || !layout.execution.states.whole_table_gradients) return 0;
+  if (&piece != &embedding_ || layout.zero < 2 || !layout.execution->states.whole_table_gradients) return 0;
   return (layout.tensor - 1) * (piece.parameters.dense - position_parameters_);
 }
 
@@ -104,7 +104,7 @@ int64_t StagePieces::other_tables(const Layout& layout, const Piece& piece) cons
 // weights of one table, with two gradients that are reduced at once.
 void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters, int64_t whole, int64_t share,
                               int64_t frozen_bytes, bool ties) const {
-  const StateBytes& states = layout.execution.states;
+  const StateBytes& states = layout.execution->states;
   const int64_t unit = element_bytes(layout.precision),
                 weights = enlarged(parameters * unit + frozen_bytes, MemoryUse::gathered, enlarged_);
   const int64_t tables = other_tables(layout, *h.piece);
@@ -200,7 +200,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     before = at_work;
     // The last norm's gradient keeps the sum of the head that was reduced with it: a second one.
     const bool reduces = layout.zero_of_gradients() >= 2;
-    const bool twice = shares && reduces && layout.execution.states.gathers_tied_twice;
+    const bool twice = shares && reduces && layout.execution->states.gathers_tied_twice;
     const bool chunks = h.piece == &head_ && !reduces && sums_head_by_chunks(layout);
     const int64_t second = twice ? (tied + dense - 1) / dense : chunks ? 2 * dense_share : 0;
     counts.more_sums += second + (reduces ? 0 : other_tables(layout, *h.piece));
@@ -210,7 +210,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
                   tied_parameters_ + tied_frozen_bytes_ > 0 && content.has_embedding && content.has_head);
     // While a loss by tiles runs, the last layer's weights are gathered, too. The loss gathers a frozen head
     // by itself, without FSDP2's buffer (trl 1.16.0, trl/trainer/utils.py, full_tensor).
-    if (h.piece == &head_ && layout.execution.kernels.loss_tile_words > 0) {
+    if (h.piece == &head_ && layout.execution->kernels.loss_tile_words > 0) {
       h.at_work.backward += &h == pieces.data() ? 0 : std::prev(&h)->at_work.backward;
       if (h.piece->parameters.dense == 0) h.at_work.forward = h.at_work.backward;
     }

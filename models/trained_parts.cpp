@@ -32,9 +32,9 @@ void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
 // ones gather the rank's columns between them, row-parallel ones sum them.
 void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   const auto target = rules_of(sizes.module).adapter;
-  if (!target || !layout_.training.adapts(*target)) return;
+  if (!target || !layout_.training->adapts(*target)) return;
   const bool was_local = input_is_local_;
-  const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * products_of(sizes, execution());
+  const int64_t rank = layout_.training->adapter_rank, all_ranks = rank * products_of(sizes, execution());
   const bool rows = sizes.parallel == Parallel::rows;
   const int64_t narrow = rows ? all_ranks : share(all_ranks),
                 wide = rows ? share(sizes.columns) : sizes.columns;
@@ -65,7 +65,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
 
 // Every expert has separate adapters.
 void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
-  if (!layout_.training.adapts(AdapterTarget::experts)) return;
+  if (!layout_.training->adapts(AdapterTarget::experts)) return;
   const bool was_local = input_is_local_;
   const Training& t = layout_.training;
   const int64_t rank = t.adapter_rank * (sizes.module == Module::experts_up ? t.expert_rank_factor : 1);
@@ -137,10 +137,10 @@ void LayerBuilder::freeze() {
 // Activations that move to host memory are copied while the next layer computes. They return ahead of the
 // layer that needs them. So the device holds those of two layers at a time.
 void LayerBuilder::move_to_host() {
-  if (layout_.training.offloaded.empty()) return;
+  if (layout_.training->offloaded.empty()) return;
   for (Operator& op : program_.operators) {
     const auto offload = rules_of(op.module).offload;
-    if (!offload || !layout_.training.offloads(*offload)) continue;
+    if (!offload || !layout_.training->offloads(*offload)) continue;
     op.offloaded_bytes = op.saved_bytes;
     op.forward_workspace_bytes += 2 * op.saved_bytes;
     op.backward_workspace_bytes += 2 * op.saved_bytes;

@@ -262,7 +262,7 @@ Json facts_of(const Plan& plan, const Facts& more) {
   const auto add = [&](const std::string& name, const std::string& value) { facts.push_back({name, value}); };
   add("Layout", describe_layout_in_words(plan.layout, &plan.workload));
   add("Short form", layout_name(plan.layout) + " (docs/notation.md)");
-  add("For", fmt::format("{} in {}", plan.layout.execution.framework, enum_name(plan.layout.precision)));
+  add("For", fmt::format("{} in {}", plan.layout.execution->framework, enum_name(plan.layout.precision)));
   const std::string schedule = plan.layout.pipeline > 1 ? plan.schedule.name : "no pipeline";
   add("Schedule", fmt::format("{}, {} micro-batches per step", schedule, plan.schedule.micro_batches));
   for (const auto& [name, value] : more) add(name, value);

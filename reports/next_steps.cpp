@@ -15,7 +15,7 @@ namespace {
 constexpr double kFarOff = 0.1;
 
 NextStep how_to_run(const Plan& plan, const std::string& export_target) {
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string& framework = plan.layout.execution->framework;
   if (framework == Execution{}.framework)
     return {"Run it", "With your own files as data (docs/training.md):",
             fmt::format("mpt-run plan.json {} --steps 100", data_options(plan))};

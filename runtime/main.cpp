@@ -147,7 +147,7 @@ void announce_start(const runtime::RunOptions& o, const Opened& opened) {
 }
 
 void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
-  if (const std::string& framework = plan.layout.execution.framework; framework != Execution{}.framework)
+  if (const std::string& framework = plan.layout.execution->framework; framework != Execution{}.framework)
     warn(fmt::format(
         "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework "
         "mpt predicts them for mpt-run",

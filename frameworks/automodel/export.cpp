@@ -85,7 +85,7 @@ Json adapter_modules(const Plan& plan) {
   std::set<std::string> names;
   for (const bool fused : {false, true})
     for (const auto& [name, target] : hugging_face_modules(plan.model, fused))
-      if (target && plan.layout.training.adapts(*target)) names.insert("*" + name.substr(name.rfind('.')));
+      if (target && plan.layout.training->adapts(*target)) names.insert("*" + name.substr(name.rfind('.')));
   return names;
 }
 
@@ -116,7 +116,7 @@ Exported export_automodel(const Plan& plan) {
               {"model",
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
                 {"config", own_file ? "." : model},  // a lone file would ask the hub
-                {"torch_dtype", l.execution.states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
+                {"torch_dtype", l.execution->states.weight_bytes == 4 ? "float32" : "bfloat16"}}},
               {"distributed", recipe_distributed(plan, !own_file)},
               {"loss_fn", fixed_part("loss_fn")},
               {"optimizer", {{"_target_", "torch.optim.AdamW"}, {"fused", true}}}};
@@ -128,7 +128,7 @@ Exported export_automodel(const Plan& plan) {
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
   add_adapters(plan, recipe);
-  if (l.training.optimizer == OptimizerKind::sgd) recipe["optimizer"] = fixed_part("sgd");
+  if (l.training->optimizer == OptimizerKind::sgd) recipe["optimizer"] = fixed_part("sgd");
   // Random tokens of the plan's length, in place of the user's data.
   recipe["dataset"] = fixed_part("dataset");
   recipe["dataset"].update({{"seq_len", plan.workload.sequence}, {"vocab_size", plan.model.vocab}});

@@ -96,7 +96,7 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
 // The training: adapters and optimizer. Settings without a counterpart become notes.
 
 void set_adapters(const Settings& recipe, Imported& in) {
-  in.layout.training.adapter_rank = recipe.number("peft.dim", rule_of(&Training::adapter_rank), 8);
+  in.layout.training.edit().adapter_rank = recipe.number("peft.dim", rule_of(&Training::adapter_rank), 8);
   std::vector<std::string> targets = recipe.texts("peft.target_modules");
   const std::vector<std::string> excluded = recipe.texts("peft.exclude_modules");
   const bool all = recipe.flag("peft.match_all_linear", false) || !excluded.empty();

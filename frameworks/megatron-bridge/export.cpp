@@ -99,7 +99,7 @@ void set_layout_fields(const Plan& plan, Assignments& a) {
     a.set("ddp.average_in_collective", false);  // true would average a second time
   }
   set_recompute_fields(l, a);
-  if (!l.execution.kernels.graphs) {
+  if (!l.execution->kernels.graphs) {
     a.set("model.cuda_graph_impl", quoted("none"));
     a.set("model.cuda_graph_modules", "[]");
   }
@@ -130,7 +130,7 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   if (!is_narrow(l.precision)) return;
   a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
   a.set("mixed_precision.first_last_layers_bf16", false);
-  const bool kept = l.execution.states.fp8_weight_bytes == 1;  // weights, in 8 bits
+  const bool kept = l.execution->states.fp8_weight_bytes == 1;  // weights, in 8 bits
   a.set("mixed_precision.fp8_param", kept);
   a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
 }
@@ -216,7 +216,7 @@ std::string imports_text(const Plan& plan) {
   if (plan.model.mlp().gated && plan.model.mlp().activation_limit)
     text += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
   const Layout& l = plan.layout;
-  if (l.training.adapts()) text += "from megatron.bridge.peft.lora import LoRA\n";
+  if (l.training->adapts()) text += "from megatron.bridge.peft.lora import LoRA\n";
   if (l.precision == Precision::fp32)
     text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
   else
@@ -251,7 +251,7 @@ Exported export_megatron_bridge(const Plan& plan) {
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);
-  const char* const pretrained = plan.layout.training.adapts() ? kPretrained : "";
+  const char* const pretrained = plan.layout.training->adapts() ? kPretrained : "";
   add_filled(plan, "mpt_layout.py",
              {{"facts", facts},
               {"family", recipe.family},

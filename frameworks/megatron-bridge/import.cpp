@@ -421,7 +421,7 @@ void set_bridge_adapters(const Json& peft, const std::string& file, Imported& in
     return;
   }
   const Settings said({{"peft", peft}}, file);
-  in.layout.training.adapter_rank = said.number("peft.dim", rule_of(&Training::adapter_rank), 32);
+  in.layout.training.edit().adapter_rank = said.number("peft.dim", rule_of(&Training::adapter_rank), 32);
   for (const char* key : {"peft.target_modules", "peft.exclude_modules"})
     if (said.has(key) && !said.find(key)->is_array())
       refuse_input(said.at(key), detail::describe_json(*said.find(key)), "a list of names");

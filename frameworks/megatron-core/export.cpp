@@ -18,7 +18,7 @@ void add_exchange(const Plan& plan, std::map<std::string, Json>& given) {
   const MixtureOfExperts* const moe = plan.model.moe();
   if (moe == nullptr) return;
   const bool once = sends_tokens_once(plan);
-  if (moe->experts >= kManyExperts || plan.layout.execution.traffic.deduplicates_dispatch)
+  if (moe->experts >= kManyExperts || plan.layout.execution->traffic.deduplicates_dispatch)
     given["moe-router-dtype"] = "fp32";
   given["moe-token-dispatcher-type"] = once ? "flex" : "alltoall";
   if (once) given["moe-flex-dispatcher-backend"] = dispatch_backend(plan);
@@ -192,7 +192,7 @@ Exported export_megatron_core(const Plan& plan) {
 }
 
 std::vector<models::Word> megatron_words(const Plan& plan, const std::string& framework) {
-  const double dropout = plan.layout.execution.kernels.dropout ? 0.1 : 0.0;
+  const double dropout = plan.layout.execution->kernels.dropout ? 0.1 : 0.0;
   std::map<std::string, Json> given{
       {"seq-length", plan.workload.sequence}, {"attention-dropout", dropout}, {"hidden-dropout", dropout}};
   add_exchange(plan, given);

@@ -43,7 +43,7 @@ std::vector<models::Word> megatron_words(const Plan& plan, const std::string& fr
 std::vector<std::pair<const char*, const char*>> megatron_settings(const Training& training);
 /// Packages other than Megatron's own: megatron/core/optimizer/__init__.py:756-760.
 inline void add_megatron_needs(const Plan& plan, Exported& exported) {
-  add_sentences({{plan.layout.training.optimizer == OptimizerKind::muon,
+  add_sentences({{plan.layout.training->optimizer == OptimizerKind::muon,
                   "the package emerging-optimizers, which Muon comes from"}},
                 exported.needs);
 }

@@ -318,7 +318,7 @@ void read_flags(const MegatronFlags& f, const std::string& framework, std::optio
                                  ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1)
                                  : scheduled_batch(f);
   set_optimizer(in, f.text("optimizer", "adam"));
-  in.layout.training.deterministic = f.has("deterministic-mode");
+  in.layout.training.edit().deterministic = f.has("deterministic-mode");
   in.open_vocabulary = open_vocabulary(f);
   in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);
   for (const std::string& name : dialect.not_taken_over)

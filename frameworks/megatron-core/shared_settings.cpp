@@ -22,7 +22,7 @@ std::string megatron_stages(const Plan& plan) {
 
 bool counts_loss_by_token(const Plan& plan) {
   const MixtureOfExperts* const moe = plan.model.moe();
-  return plan.layout.training.masked > 0.0 && (moe == nullptr || moe->balance_loss <= 0.0);
+  return plan.layout.training->masked > 0.0 && (moe == nullptr || moe->balance_loss <= 0.0);
 }
 
 bool needs_stages(const Plan& plan) {
@@ -42,7 +42,7 @@ MegatronRecompute megatron_recompute(const Layout& l) {
 
 bool sends_tokens_once(const Plan& plan) {
   const Layout& l = plan.layout;
-  return l.execution.traffic.deduplicates_dispatch && l.expert * l.expert_split() > 1;
+  return l.execution->traffic.deduplicates_dispatch && l.expert * l.expert_split() > 1;
 }
 
 const char* dispatch_backend(const Plan& plan) {
@@ -71,7 +71,7 @@ std::vector<std::string> megatron_facts(const Plan& plan) {
         "best one. Megatron-Bridge converts its weights all the same.");
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
-  if (l.execution.kernels.graphs || (plan.model.moe() != nullptr && l.execution.kernels.fuses_experts))
+  if (l.execution->kernels.graphs || (plan.model.moe() != nullptr && l.execution->kernels.fuses_experts))
     facts.emplace_back(
         "A graph of the whole step and experts in one kernel take a dozen settings: copy those of "
         "Megatron-Bridge's recipes named full_iteration.");

@@ -225,7 +225,7 @@ AdapterMatch match_recipe(const Imported& in, NamesOf names, const std::vector<s
 // FSDP2 cannot shard weights of integer types: accelerate 1.15.0 leaves them out
 // (accelerate/utils/fsdp_utils.py).
 void set_weights_in_4_bits(const Settings& recipe, const std::string& section, Imported& in) {
-  in.layout.training.frozen_format = FrozenFormat::nf4;
+  in.layout.training.edit().frozen_format = FrozenFormat::nf4;
   const std::string storage = section + ".bnb_4bit_quant_storage";
   if (!recipe.flag("double_quantization", recipe.flag(section + ".bnb_4bit_use_double_quant", true)))
     in.execution.emplace_back("nested_scales=false");
@@ -244,7 +244,7 @@ void set_adapter_targets(const AdapterMatch& match, const std::vector<std::strin
                              cut_text(joined(patterns, ", "), 60)),
                  "names or patterns of layers, where * stands for anything",
                  "correct the patterns, or remove the adapters in a copy of the file to price full training");
-  in.layout.training.adapter_targets = match.targets;
+  in.layout.training.edit().adapter_targets = match.targets;
   for (const AdapterTarget target : match.partly)
     in.notes.push_back(fmt::format("adapters on a part of {}: priced as on all of it", enum_name(target)));
 }

@@ -50,9 +50,9 @@ Traits traits_of(const ModelSpec& model) {
 Traits traits_of(const Layout& l) {
   const bool context = l.context > 1, pipeline = l.pipeline > 1;
   Traits bits =
-      when(l.training.masked > 0.0, Trait::masked) | when(l.micro_batch > 1, Trait::larger_micro_batch) |
+      when(l.training->masked > 0.0, Trait::masked) | when(l.micro_batch > 1, Trait::larger_micro_batch) |
       when(l.precision == Precision::fp16, Trait::fp16) | when(l.precision == Precision::fp32, Trait::fp32) |
-      when(l.training.optimizer == OptimizerKind::muon, Trait::muon) | when(l.tensor > 1, Trait::tensor) |
+      when(l.training->optimizer == OptimizerKind::muon, Trait::muon) | when(l.tensor > 1, Trait::tensor) |
       when(l.sequence_parallel, Trait::sequence_parallel) |
       when(context && l.context_method == ContextMethod::ring, Trait::ring) |
       when(context && l.context_method == ContextMethod::all_to_all, Trait::all_to_all) |
@@ -60,8 +60,8 @@ Traits traits_of(const Layout& l) {
       when(pipeline && !l.overlap_transfer, Trait::waiting_transfers) |
       when(l.expert > 1, Trait::expert_ranks) | when(l.expert_split() > 1, Trait::split_experts) |
       when(l.overlap_exchange, Trait::overlapping_exchange) |
-      when(l.execution.kernels.graphs, Trait::graphs) |
-      when(l.execution.kernels.loss == LossKernel::chunked, Trait::chunked_loss);
+      when(l.execution->kernels.graphs, Trait::graphs) |
+      when(l.execution->kernels.loss == LossKernel::chunked, Trait::chunked_loss);
   return bits | traits_of_sharing(l.zero, l.shard < l.replicas(), l.offload_optimizer);
 }
 

@@ -230,7 +230,7 @@ Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l,
   const bool replicates = l.reduces_gradients() && l.replicas() > 1;
   Broken broken;
   if (replicates) broken = zero_rule(a, l, s);
-  if (!broken && l.training.optimizer == OptimizerKind::muon) broken = muon_rule(a, s);
+  if (!broken && l.training->optimizer == OptimizerKind::muon) broken = muon_rule(a, s);
   if (!broken && s.zero > 0 && s.shard < l.replicas()) broken = shard_group_rule(a, l, s);
   if (broken) return broken;
   if (s.zero > 0 && gathers_alone(l) && !a.gather_overlap_alone)
@@ -242,7 +242,7 @@ Broken sharing_rule(const Abilities& a, const ModelSpec& model, const Layout& l,
     return {"offload", "has no optimizer state in the host's memory with ZeRO {}", s.zero};
   if (l.expert > 1 && replicates && !contains(a.zero_with_experts, s.zero))
     return {"expert", "has no expert parallelism with ZeRO {}", s.zero};
-  if (l.execution.states.shards_whole_experts && s.zero > 1 && model.moe() != nullptr &&
+  if (l.execution->states.shards_whole_experts && s.zero > 1 && model.moe() != nullptr &&
       model.moe()->experts % s.shard != 0)
     return {"unplanned",
             "deals out whole experts over {} shards, which do not divide them: ranks would hold more than "
@@ -422,7 +422,7 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
                   fmt::format("needs {} for {}", words(found->micro_batches), schedule));
   }
   const bool compiled =
-      layout.execution.kernels.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
+      layout.execution->kernels.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
   if (found->without_compile && compiled)
     return refuse(
         framework, "schedule",

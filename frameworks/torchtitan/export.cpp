@@ -51,7 +51,7 @@ const char* titan_product(Precision precision) {
 std::string titan_converters(const Plan& plan) {
   const Layout& l = plan.layout;
   if (!is_narrow(l.precision)) return "";
-  const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  const bool compiled = l.execution->kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   const char* kind = titan_product(l.precision);
   const std::string common = fmt::format("model_compile_enabled={}", python_text(compiled));
   const std::string linear =
@@ -71,7 +71,7 @@ std::string titan_training(const Plan& plan) {
          titan_argument("global_batch_size", plan.workload.global_batch) +
          titan_argument("seq_len", plan.workload.sequence) +
          titan_argument("mixed_precision_param", l.precision == Precision::fp32 ? "float32" : "bfloat16") +
-         titan_argument("disable_cuda_graphs", !l.execution.kernels.graphs) +
+         titan_argument("disable_cuda_graphs", !l.execution->kernels.graphs) +
          (l.offload_optimizer ? titan_argument("enable_cpu_offload", true) : "");
 }
 
@@ -118,11 +118,11 @@ std::string titan_function(const Plan& plan) {
   const TitanModel* known = titan_model(plan.model);
   const TitanFamily& family = titan_family(plan.model);
   const std::string loss = "CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))";
-  const bool chunked = l.execution.kernels.loss == LossKernel::chunked;
+  const bool chunked = l.execution->kernels.loss == LossKernel::chunked;
   // Chunks are equal parts of a rank's sequence (torchtitan/components/loss.py).
-  const int64_t chunks = std::gcd(l.execution.kernels.loss_chunks, plan.workload.sequence / l.context);
+  const int64_t chunks = std::gcd(l.execution->kernels.loss_chunks, plan.workload.sequence / l.context);
   const std::string cut = chunked && chunks < 8 ? fmt::format("num_chunks={}, ", chunks) : "";
-  const bool compiled = l.execution.kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  const bool compiled = l.execution->kernels.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
   return filled("mpt_torchtitan.py", plan,
                 {{"family", known != nullptr ? known->name : family.name},
                  {"classes", family.classes},

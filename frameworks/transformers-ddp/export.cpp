@@ -17,7 +17,7 @@ Exported export_transformers_ddp(const Plan& plan) {
                               yaml_text(accelerate_config(plan, one ? "NO" : "MULTI_GPU"))});
   Json arguments = trainer_arguments(plan, "transformers-ddp", exported);
   // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
-  if (!l.training.adapts()) arguments["dtype"] = "float32";
+  if (!l.training->adapts()) arguments["dtype"] = "float32";
   // Indexers get no gradients; with recompute the Trainer does not look for unused parameters (findings: run,
   // step 2).
   if (traits_of(plan.model) & bit(Trait::sparse_attention) && l.recompute == Recompute::full)
@@ -26,7 +26,7 @@ Exported export_transformers_ddp(const Plan& plan) {
   // If one process sees several GPUs, the Trainer uses all of them by DataParallel.
   add_accelerate_scripts(plan, one ? "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}\n" : "", "",
                          exported);
-  add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
+  add_sentences({{l.training->optimizer == OptimizerKind::adamw8,
                   "the package bitsandbytes, which 8-bit AdamW comes from"}},
                 exported.needs);
   return exported;

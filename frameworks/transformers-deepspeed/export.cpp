@@ -34,7 +34,7 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   const std::string context =
       l.context == 1 ? "" : filled("ulysses.sh", plan, {{"context", ranks}, {"data", others}});
   add_accelerate_scripts(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" ", exported);
-  add_sentences({{l.training.optimizer == OptimizerKind::adamw8,
+  add_sentences({{l.training->optimizer == OptimizerKind::adamw8,
                   "the package bitsandbytes, which 8-bit AdamW comes from"},
                  {l.context > 1,
                   "position_ids in each batch of your script: torch.arange(length) for a sequence, as in "

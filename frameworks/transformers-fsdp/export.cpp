@@ -48,7 +48,7 @@ Exported export_transformers_fsdp(const Plan& plan) {
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   add_accelerate_scripts(plan, "", "", exported);
   // transformers/trainer_optimizer.py and accelerate/utils/dataclasses.py: backend AO
-  add_sentences({{is_narrow(l.precision) || l.training.optimizer == OptimizerKind::adamw8,
+  add_sentences({{is_narrow(l.precision) || l.training->optimizer == OptimizerKind::adamw8,
                   "the package torchao, which products and states in 8 bits come from"},
                  {is_narrow(l.precision),
                   "host memory for the whole model in each process: fp8 does not go with efficient loading"}},

@@ -61,7 +61,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
 // wide.
 void set_loaded_type(const Settings& arguments, Imported& in) {
   const bool wide = arguments.text("dtype", "auto") == "float32";
-  if (wide || in.layout.precision == Precision::fp32 || in.layout.training.adapts()) return;
+  if (wide || in.layout.precision == Precision::fp32 || in.layout.training->adapts()) return;
   train_in_16_bits(6, in);
   build_in_each_process(0, in);  // the mapped file
   in.notes.emplace_back(
@@ -167,7 +167,7 @@ Imported read_accelerate(const Settings& config, const std::optional<Settings>& 
     if (kind == "FSDP" && arguments->has("model_name_or_path")) build_in_each_process(4, in);
     set_trainer_adapters(*arguments, in);
     // FullyShardedDataParallel of torch 2.15.0 then makes gradients of frozen weights, too.
-    if (kind == "FSDP" && in.layout.training.adapts() &&
+    if (kind == "FSDP" && in.layout.training->adapts() &&
         config.number("fsdp_config.fsdp_version", between(1, 2), 1) == 1 &&
         config.flag("fsdp_config.fsdp_use_orig_params", false))
       in.unknown.emplace_back("fsdp_config.fsdp_use_orig_params of FSDP1 beside adapters");

@@ -211,17 +211,17 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   auto in = read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
   if (trl && line.options.value("max_length", Json(1)).is_null())
     in.unknown.emplace_back("max_length: null, so sequences are as long as the data has them");
-  if (in.layout.training.adapts() && in.layout.training.frozen_format == FrozenFormat::bf16 &&
+  if (in.layout.training->adapts() && in.layout.training->frozen_format == FrozenFormat::bf16 &&
       settings.text("dtype", "auto") == "float32" && in.layout.precision != Precision::fp32)
     in.unknown.emplace_back("dtype: float32, in which frozen weights stay");
   if (trl)
     for (const auto& [alias, changes] : framework_named(in.framework, script.string()).alias_execution)
       if (alias.starts_with("trl")) in.execution.insert(in.execution.end(), changes.begin(), changes.end());
   constexpr double kDropout = 0.05;  // of TRL's adapters (trl/trainer/model_config.py)
-  if (trl && in.layout.training.adapts() && line.options.value("lora_dropout", Json(kDropout)) == kDropout)
+  if (trl && in.layout.training->adapts() && line.options.value("lora_dropout", Json(kDropout)) == kDropout)
     in.execution.emplace_back("adapter_dropout=true");
   judge_options(line.options, trl, in);
-  if (in.framework == "transformers-fsdp" && in.layout.training.frozen_format == FrozenFormat::int8)
+  if (in.framework == "transformers-fsdp" && in.layout.training->frozen_format == FrozenFormat::int8)
     in.unknown.emplace_back("load_in_8bit");  // accelerate 1.15.0 leaves such weights whole on each GPU
   return in;
 }
@@ -248,7 +248,7 @@ std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::file
   in.accumulated = s.number("gradient_accumulation_steps", rule_of(&Workload::global_batch), 1);
   if (tool->contains("targets") && s.text("finetuning_type", "") == "lora") {
     const std::vector<std::string> targets = tool->at("targets");
-    in.layout.training.adapter_rank = s.number("lora_rank", rule_of(&Training::adapter_rank), 8);
+    in.layout.training.edit().adapter_rank = s.number("lora_rank", rule_of(&Training::adapter_rank), 8);
     set_adapter_targets(match_adapters(megatron_modules(*in.model), targets), targets, s.at("LoRA"), in);
   }
   Json judged = tool->at("defaults");

@@ -26,16 +26,16 @@ Json trainer_arguments(const Plan& plan, const char* framework, Exported& export
   if (recomputes_partly(l))
     arguments["activation_checkpointing_kwargs"]["every_n_layers"] =
         l.layers_per_stage.front() - *level_of(PartialRecompute::every_nth, l) + 1;
-  const bool shares_weights = l.execution.framework == "transformers-fsdp";
+  const bool shares_weights = l.execution->framework == "transformers-fsdp";
   arguments["activation_checkpointing"] =
       l.recompute == Recompute::full && (recomputes_partly(l) || !shares_weights);
   // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
   if (l.precision == Precision::bf16 || l.precision == Precision::fp16)
     arguments[enum_name(l.precision)] = true;
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
-  if (l.training.optimizer == OptimizerKind::adamw8)
+  if (l.training->optimizer == OptimizerKind::adamw8)
     arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
-  if (l.training.optimizer == OptimizerKind::adafactor) arguments["optim"] = "adafactor";
+  if (l.training->optimizer == OptimizerKind::adafactor) arguments["optim"] = "adafactor";
   return arguments;
 }
 
@@ -89,7 +89,7 @@ bool set_priced(const Json& rows, const std::string& name, const Json& value, co
                 Imported& in) {
   const auto is_set = [&](const std::string& key) {
     const Json other = given.value(key, Json());
-    if (key == "adapters" || given.value("adapter", Json()) == key) return in.layout.training.adapts();
+    if (key == "adapters" || given.value("adapter", Json()) == key) return in.layout.training->adapts();
     return key == "fsdp" ? in.framework == "transformers-fsdp" : !is_off(other) && other != 1;
   };
   for (const Json& row : rows.value(name, Json::array())) {
@@ -114,7 +114,7 @@ bool set_priced(const Json& rows, const std::string& name, const Json& value, co
 // PEFT trains a copy of each whole module, so a table and a head that were one are two.
 void train_whole_modules(const std::vector<std::string>& names, Imported& in) {
   if (names.empty()) return;
-  std::vector<FrozenPart>& frozen = in.layout.training.frozen;
+  std::vector<FrozenPart>& frozen = in.layout.training.edit().frozen;
   frozen = {FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
   if (!contains(names, std::string("embed_tokens"))) frozen.push_back(FrozenPart::embedding);
   if (!contains(names, std::string("lm_head"))) frozen.push_back(FrozenPart::head);
@@ -145,7 +145,7 @@ void set_recompute(const Settings& s, Imported& in) {
 void set_loading(const Settings& s, bool axolotl, bool narrow, Imported& in) {
   if (!axolotl || !is_on(s, "fsdp_config.fsdp_cpu_ram_efficient_loading"))
     return build_in_each_process(narrow ? 2 : 4, in);
-  if (in.layout.training.frozen_format != FrozenFormat::bf16) in.execution.emplace_back("whole_at_start=0");
+  if (in.layout.training->frozen_format != FrozenFormat::bf16) in.execution.emplace_back("whole_at_start=0");
 }
 
 // PEFT takes the names of an MLP for those of its experts in older transformers, and drops other modules of
@@ -166,7 +166,7 @@ void move_adapters(const std::vector<std::string>& patterns, bool all, AdapterMa
     std::erase_if(*targets, [](AdapterTarget t) { return t > AdapterTarget::output; });
   if (gate || down) match.targets.push_back(AdapterTarget::experts);
   if (gate != down) match.partly.push_back(AdapterTarget::experts);
-  if (gate) in.layout.training.expert_rank_factor = 2;
+  if (gate) in.layout.training.edit().expert_rank_factor = 2;
   if (named("gate")) in.notes.emplace_back("adapters on the router: not priced");
 }
 
@@ -260,7 +260,7 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   if (kind != "lora" && kind != "qlora")
     throw NotJudged(s.at("the kind of training"), fmt::format("\"{}\"", cut_text(kind, 40)),
                     "full, lora or qlora", "plans have no other adapters");
-  Training& training = in.layout.training;
+  Training& training = in.layout.training.edit();
   training.adapter_rank = s.number("lora_r", rule_of(&Training::adapter_rank), 8);
   const Json* const bits = s.find("load_in_4bit");
   if (bits != nullptr && (*bits == true || *bits == 4)) set_weights_in_4_bits(s, "bnb_config_kwargs", in);

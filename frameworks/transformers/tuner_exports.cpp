@@ -29,7 +29,7 @@ std::vector<std::string> adapted_modules(const Plan& plan) {
   for (LayerRun& run : model.layers.runs) run.repeat = 1;
   std::vector<std::string> names, adapted, others;
   for (const auto& [module, target] : hugging_face_modules(model, false)) {
-    const bool adapts = target && plan.layout.training.adapts(*target) && target != AdapterTarget::experts;
+    const bool adapts = target && plan.layout.training->adapts(*target) && target != AdapterTarget::experts;
     (adapts ? adapted : others).push_back(module);
   }
   for (const std::string& module : adapted) {
@@ -44,22 +44,22 @@ std::vector<std::string> adapted_modules(const Plan& plan) {
 // Of the plan, what a row's condition may ask for; with "!" before it, its contrary.
 std::set<std::string> conditions_of(const Plan& plan, const std::string& by, const Json& trainer) {
   const Layout& l = plan.layout;
-  std::set<std::string> all{"", enum_name(l.precision), enum_name(l.training.optimizer),
+  std::set<std::string> all{"", enum_name(l.precision), enum_name(l.training->optimizer),
                             by.substr(by.find('-') + 1), plan.model.type};
   const std::pair<bool, const char*> rest[] = {
-      {l.training.adapts(), "lora"},
+      {l.training->adapts(), "lora"},
       {moves_adapters(framework_named(by, "export"), plan.model, l.training), "moved"},
-      {l.training.adapts() && !l.training.freezes(FrozenPart::embedding), "whole_embedding"},
-      {l.training.adapts() && !l.training.freezes(FrozenPart::head), "whole_head"},
-      {l.training.frozen_format == FrozenFormat::nf4, "nf4"},
-      {l.training.frozen_format == FrozenFormat::int8, "int8"},
+      {l.training->adapts() && !l.training->freezes(FrozenPart::embedding), "whole_embedding"},
+      {l.training->adapts() && !l.training->freezes(FrozenPart::head), "whole_head"},
+      {l.training->frozen_format == FrozenFormat::nf4, "nf4"},
+      {l.training->frozen_format == FrozenFormat::int8, "int8"},
       {trainer.value("activation_checkpointing", false), "checkpointing"},
       {recomputes_partly(l), "every_nth"},
       {l.recompute == Recompute::full, "recompute"},
-      {l.execution.kernels.loss == LossKernel::chunked, "chunked"},
-      {l.training.packed_length > 0.0, "packed"},
-      {l.execution.kernels.attention == AttentionKernel::flash2 && l.precision != Precision::fp32, "flash"},
-      {l.execution.kernels.attention == AttentionKernel::plain, "plain"},
+      {l.execution->kernels.loss == LossKernel::chunked, "chunked"},
+      {l.training->packed_length > 0.0, "packed"},
+      {l.execution->kernels.attention == AttentionKernel::flash2 && l.precision != Precision::fp32, "flash"},
+      {l.execution->kernels.attention == AttentionKernel::plain, "plain"},
       {l.context > 1, "context"},
       {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
       {l.ranks() > 1, "ranks"},
@@ -85,8 +85,8 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
       {"@sequence", plan.workload.sequence},
       {"@micro_batch", l.micro_batch},
       {"@accumulated", micro_batches(l, plan.workload)},
-      {"@rank", l.training.adapter_rank},
-      {"@alpha", 2 * l.training.adapter_rank},
+      {"@rank", l.training->adapter_rank},
+      {"@alpha", 2 * l.training->adapter_rank},
       {"@modules", modules},
       {"@modules_text", joined(modules, ",")},
       {"@patterns", modules.size() == 1 ? Json::array({pattern}) : Json(modules)},
@@ -122,7 +122,7 @@ std::vector<std::string> sentences(const Json& tool, const char* table,
 
 Exported export_tuner(const Plan& plan, const std::string& name) {
   const Json& tool = tuner(name);
-  const std::string& planned = plan.layout.execution.framework;
+  const std::string& planned = plan.layout.execution->framework;
   const std::string framework = tuners_take(planned) ? planned : "transformers-fsdp";  // by --force
   const Exported base = find_if(framework_code(), [&](const FrameworkCode& code) {
                           return code.framework == framework;
@@ -160,7 +160,7 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
 }  // namespace
 
 std::string tuner_lacks(const std::string& name, const Plan& plan) {
-  const auto conditions = conditions_of(plan, plan.layout.execution.framework, Json::object());
+  const auto conditions = conditions_of(plan, plan.layout.execution->framework, Json::object());
   const std::vector<std::string> lacks = sentences(tuner(name), "lacks", conditions);
   return lacks.empty() ? "" : lacks.front();
 }

@@ -114,10 +114,7 @@ Layout layout_to_estimate(const Resolved& resolved) {
   const PlanRequest& request = resolved.request;
   Layout layout = request.layout ? within_bounds(problem, *request.layout) : layout_of_bounds(problem);
   if (!request.layers_per_stage.empty()) layout.layers_per_stage = request.layers_per_stage;
-  layout.precision = problem.precision;
-  layout.execution = problem.execution;
-  layout.selective = problem.selective;
-  layout.training = problem.training;
+  problem.set_job(layout);
   if (request.layout && !request.overlaps.empty()) problem.set_overlaps(layout);
   return layout;
 }

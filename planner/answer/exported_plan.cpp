@@ -23,7 +23,7 @@ const frameworks::Framework* framework_of(const frameworks::ExportTarget& target
 const frameworks::ExportTarget& target_of(const std::string& name, const Plan& plan) {
   const frameworks::ExportTarget& target = frameworks::find_export_target(name);
   const frameworks::Framework* const named = framework_of(target);
-  const frameworks::Framework* const planned = frameworks::find_framework(plan.layout.execution.framework);
+  const frameworks::Framework* const planned = frameworks::find_framework(plan.layout.execution->framework);
   const bool shares = named != nullptr && planned != nullptr && name != target.name &&
                       !named->trial.script.empty() && named->trial.script == planned->trial.script;
   return shares ? *frameworks::export_target_of(planned->name) : target;
@@ -32,7 +32,7 @@ const frameworks::ExportTarget& target_of(const std::string& name, const Plan& p
 // A note for a plan that was priced for another framework. It is empty for the same framework, and for
 // launchers, which start any framework.
 std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string& framework = plan.layout.execution->framework;
   if (frameworks::takes_plans_of(target, framework)) return "";
   return fmt::format("step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it",
                      framework, target.name, target.name);

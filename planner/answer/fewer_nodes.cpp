@@ -93,7 +93,7 @@ void check_fewer_nodes(const Resolved& resolved) {
 
 void add_fewer_nodes(const Resolved& resolved, double start_s, const Watch& watch, Plan& plan) {
   const PlanRequest& r = resolved.request;
-  const auto* const framework = frameworks::find_framework(plan.layout.execution.framework);
+  const auto* const framework = frameworks::find_framework(plan.layout.execution->framework);
   const auto facts = framework != nullptr ? framework->checkpoint : frameworks::CheckpointFacts{};
   for (const int64_t nodes : r.or_nodes) {
     constexpr double kAtLeast = 1e-6;  // zero would be no limit

@@ -39,7 +39,7 @@ void tell_trial(const ExportOptions& o, const std::string& folder, const Plan& p
     return any_of(all, [&](const ExportedPlan& e) { return e.target->name == name; });
   };
   const auto trial = frameworks::trial_command(plan, folder, kSteps);
-  if (!trial || !exported(plan.layout.execution.framework)) return;
+  if (!trial || !exported(plan.layout.execution->framework)) return;
   const bool job = trial->command.starts_with(kJob);
   if (job && !exported("slurm")) return;
   fmt::print("A trial of {} steps on made-up data{}:\n{}{}", kSteps, trial->where,
@@ -69,7 +69,7 @@ void run(ExportOptions o) {
   write_exported(all, folder);
   if (!o.smoke)
     fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
-               enum_name(plan.layout.precision), plan.layout.execution.framework);
+               enum_name(plan.layout.precision), plan.layout.execution->framework);
   for (const ExportedPlan& one : all) {
     fmt::print("{}: {}\n", one.target->name, one.target->what);
     if (!one.note.empty()) fmt::print("  note: {}\n", one.note);

@@ -127,7 +127,7 @@ void write_files(const OutputOptions& o, const Plan& plan, const CostOptions& co
       const std::string line = describe_cost(cost, plan);
       facts.emplace_back("Training", line.substr(0, line.size() - 1));
     }
-    const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
+    const auto* target = frameworks::export_target_of(plan.layout.execution->framework);
     write_file_atomically(
         o.report, reports::plan_report(as_observed(with_roomier(plan, problem)), program, timeline, facts,
                                        target != nullptr ? target->name : ""));

@@ -104,8 +104,8 @@ std::string describe_job(const Comparison& c) {
   if (share(c, [](const Plan& p) { return p.workload; }))
     words.push_back(fmt::format("{} sequences of {} tokens per step", first->workload.global_batch,
                                 first->workload.sequence));
-  if (share(c, [](const Plan& p) { return p.layout.execution.framework; }))
-    words.push_back("for " + first->layout.execution.framework);
+  if (share(c, [](const Plan& p) { return p.layout.execution->framework; }))
+    words.push_back("for " + first->layout.execution->framework);
   return words.empty() ? "" : wrapped(joined(words, ", "));
 }
 

@@ -62,7 +62,7 @@ Plan smoke_plan(const Plan& plan) {
   if (model.embedding_scale) *model.embedding_scale /= std::sqrt(double(by));  // often the root of the width
   PlanRequest small;
   small.model = {model.name, from_json<ModelSpec>(shrunk(to_json(model), by), model.name)};
-  small.framework = plan.layout.execution.framework;
+  small.framework = plan.layout.execution->framework;
   small.cluster.name = "dgx-h100:1";  // its prices are not printed
   small.gpus = 2;
   small.precision = Precision::fp32;
@@ -77,7 +77,7 @@ std::string smoke_command(const std::string& target, const Plan& plan, const std
   const Json& entry = table.at(target);
   std::string lacks = entry.value("lacks", ""), text = entry.value("command", "");
   if (plan.layout.pipeline > 1) lacks = entry.value("lacks_with_stages", lacks);
-  if (plan.layout.training.adapts()) lacks = "adapters, which start from trained weights";
+  if (plan.layout.training->adapts()) lacks = "adapters, which start from trained weights";
   if (lacks.empty()) return with_value(text, "@folder@", shell_word(folder));
   std::vector<std::string> others;
   for (const auto& [name, other] : table.items())

@@ -76,7 +76,7 @@ double exchange_exposed(double exchange_s, const PieceSeconds& piece, const Layo
 
 bool backward_collectives_alike(const Layout& layout) {
   if (layout.overlap_tensor) return layout.sequence_parallel;
-  return !layout.execution.traffic.sums_beside_weight_gradient;
+  return !layout.execution->traffic.sums_beside_weight_gradient;
 }
 
 }  // namespace mpt::planner

@@ -16,7 +16,7 @@ using profiler::Piece;
 // apart, within their collectives (nemo-automodel 0.7.0, activation_checkpointing.py).
 double repeated_collectives(const models::LayerProgram& layer, size_t index, Recompute recompute,
                             const Layout& layout) {
-  const Kept& kept = layout.execution.kept;
+  const Kept& kept = layout.execution->kept;
   if (recompute == Recompute::selective && kept.keeps_every_second_product) return 1.0;
   if (recompute == Recompute::full && kept.full_recompute_inputs > 1) return 0.0;
   return recomputed_share(layer, index, recompute);

@@ -38,7 +38,7 @@ class Reduction {
   }
   /// Muon's steps over whole matrices: ranks gather all, or distribute them and get their shares back.
   double whole_matrices_s(const models::ParameterShare& share) const {
-    const Traffic& t = layout_.execution.traffic;
+    const Traffic& t = layout_.execution->traffic;
     const auto moved_s = [&](int64_t weights, const GroupPlace& group, int64_t shard) {
       if (shard == 1 || layout_.zero < 2) return 0.0;
       const int64_t gathered = layout_.zero >= 3 ? weights * t.muon_gathered_bytes : 0;
@@ -55,8 +55,8 @@ class Reduction {
 
  private:
   int64_t unit() const {
-    if (layout_.training.bf16_gradients) return 2;
-    return layout_.execution.states.reduced_bytes > 0 ? layout_.execution.states.reduced_bytes : 4;
+    if (layout_.training->bf16_gradients) return 2;
+    return layout_.execution->states.reduced_bytes > 0 ? layout_.execution->states.reduced_bytes : 4;
   }
   GroupPlace dense_group() const { return data_group(layout_); }
   GroupPlace expert_group() const { return expert_data_group(layout_); }
@@ -151,7 +151,7 @@ void add_rows(StageKinds& stages, size_t ranks) {
 
 // Seconds in which a rank's shares of weights come from the host's memory, or their gradients go there.
 double host_weights_s(const Layout& layout, const models::ParameterShare& share, const CostSource& source) {
-  const StateBytes& states = layout.execution.states;
+  const StateBytes& states = layout.execution->states;
   if (!layout.offload_optimizer || !states.offloads_weights) return 0.0;
   const int64_t each = states.weight_bytes > 0 ? states.weight_bytes : 4;
   return source.host_copy_s((share.dense * each + share.frozen_bytes) / models::dense_shard(layout) +
@@ -172,7 +172,7 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
   // A loss by chunks gathers and reduces the head in each micro-batch, also in a pipeline
   // (findings/torchtitan_chunked_loss_reduces_the_head_in_each_micro_batch.sh). It leaves the head to be
   // sharded after each forward.
-  const int64_t beyond = (again ? layout.execution.traffic.head_gathers - 2 : 0) + (chunks ? 1 : 0);
+  const int64_t beyond = (again ? layout.execution->traffic.head_gathers - 2 : 0) + (chunks ? 1 : 0);
   traffic.backward_s += double(beyond) * reduction.gather_s(head, true) / rate;
   if (chunks && !again) traffic.forward_s += reduction.gather_s(head, true) / rate;
   if (chunks && !scatters) traffic.scatter_s += reduction.scatter_s(head);
@@ -218,7 +218,7 @@ StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pi
       within_rank_s_(to_next_rank_s_),
       states_(states != nullptr ? *states : own_states_) {
   // Tensor ranks that hold the same tensor send a share each, and their receivers gather it.
-  if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.traffic.scatters_transfers) return;
+  if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution->traffic.scatters_transfers) return;
   transfer_gather_s_ = any_.collective_s(CollectiveKind::all_gather, transfer_bytes_, tensor_group(layout));
   transfer_bytes_ /= layout.tensor;
 }
@@ -273,7 +273,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   const int64_t updated = models::updated_like_adamw(layout_, owned);
   state.optimizer_s =
       layout_.offload_optimizer ? source.offloaded_optimizer_s(updated) : source.optimizer_s(updated);
-  if (layout_.training.optimizer == OptimizerKind::muon)
+  if (layout_.training->optimizer == OptimizerKind::muon)
     state.optimizer_s +=
         products_s(source, pieces_.orthogonal_flop(kind.layers) / double(models::dense_shard(layout_))) +
         reduction.whole_matrices_s(pieces_.parameters(kind.layers, false, false));

@@ -83,7 +83,7 @@ struct Drawn {
 Drawn drawn(const Plan& plan) {
   Drawn d{program_of(plan), {}, ""};
   d.timeline = simulate(plan, d.program);
-  if (const auto* target = frameworks::export_target_of(plan.layout.execution.framework))
+  if (const auto* target = frameworks::export_target_of(plan.layout.execution->framework))
     d.target = target->name;
   return d;
 }

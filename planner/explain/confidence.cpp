@@ -83,7 +83,7 @@ std::string runs_counted(const std::vector<SourceEvidence>& own, Values values) 
 std::vector<SourceEvidence> sources_of(const Plan& plan, const std::vector<Evidence>& all) {
   std::vector<SourceEvidence> own;
   for (const Evidence& e : all)
-    if (e.kind.framework == plan.layout.execution.framework &&
+    if (e.kind.framework == plan.layout.execution->framework &&
         e.kind.has_experts() == (plan.model.moe() != nullptr))
       own.insert(own.end(), e.sources.begin(), e.sources.end());
   return own;
@@ -252,7 +252,7 @@ std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Eviden
 std::string describe_new_kind(const Plan& plan) {
   std::vector<std::string> words = plan.prediction.confidence.new_in;
   if (words.empty()) return "";
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string& framework = plan.layout.execution->framework;
   std::erase(words, framework);
   return fmt::format("No published run is of this kind ({}{}{}): the range is wide.", joined(words, ", "),
                      words.empty() ? "" : " with ", framework);
@@ -267,11 +267,11 @@ std::string describe_step(double step_time_s, const Confidence& c) {
 }
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
-  if (is_own(plan.layout.execution.framework) || all.empty()) return {};
+  if (is_own(plan.layout.execution->framework) || all.empty()) return {};
   const std::vector<SourceEvidence> own = sources_of(plan, all);
   std::vector<std::string> lines{fmt::format(
       "Published runs of {}, models {} experts, and MPT's predictions of them{}",
-      plan.layout.execution.framework, plan.model.moe() != nullptr ? "with" : "without",
+      plan.layout.execution->framework, plan.model.moe() != nullptr ? "with" : "without",
       own.empty() ? ": none, so those of all frameworks count" : ": few, so those of all frameworks count")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);

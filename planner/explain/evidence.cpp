@@ -51,7 +51,7 @@ RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision 
 }
 
 RunKind kind_of(const ModelSpec& model, const Layout& layout) {
-  return kind_of(model, layout.execution.framework, layout.precision, layout.training);
+  return kind_of(model, layout.execution->framework, layout.precision, layout.training);
 }
 
 }  // namespace mpt::planner

@@ -80,7 +80,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);
-  if (const auto* framework = frameworks::find_framework(plan.layout.execution.framework))
+  if (const auto* framework = frameworks::find_framework(plan.layout.execution->framework))
     plan.objective = frameworks::objective_of(*framework, plan.model, plan.layout, plan.workload);
   const std::vector<Evidence>& evidence = published_evidence();
   for (const Candidate& c : result.best)

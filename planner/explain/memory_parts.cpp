@@ -42,9 +42,9 @@ Json memory_parts(const Plan& plan) {
       {"framework and context", device.memory_bytes - tensor_bytes(device, plan.layout.execution)}};
   Json rows = Json::array();
   for (const auto& [part, bytes] : parts) rows.push_back({{"part", part}, {"bytes", bytes}});
-  if (plan.layout.execution.states.bucket_bytes == 4 && !plan.layout.training.adapts())
+  if (plan.layout.execution->states.bucket_bytes == 4 && !plan.layout.training->adapts())
     rows[3]["with"] = "gradient buckets, 4 bytes a weight";
-  layout.execution.states.whole_at_start = 0;
+  layout.execution.edit().states.whole_at_start = 0;
   const int64_t start = all.peak_bytes - memory_of(MemoryUse::none).peak_bytes;
   if (start > 0) rows[1]["with"] = format_bytes(start) + " at the start alone, before weights are sharded";
   return rows;

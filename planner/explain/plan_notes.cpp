@@ -97,10 +97,10 @@ std::string training_words(const Training& t) {
 
 std::string precision_words(const Layout& l) {
   std::string words = enum_name(l.precision);
-  if (l.precision == Precision::fp32 || l.training.adapts()) return words;
-  const StateBytes& states = l.execution.states;
+  if (l.precision == Precision::fp32 || l.training->adapts()) return words;
+  const StateBytes& states = l.execution->states;
   const int64_t kept = gradient_element_bytes(l);
-  const int64_t summed = l.training.bf16_gradients ? 2 : states.reduced_bytes > 0 ? states.reduced_bytes : 4;
+  const int64_t summed = l.training->bf16_gradients ? 2 : states.reduced_bytes > 0 ? states.reduced_bytes : 4;
   if (kept != 4 || summed != 4) words += kept == 4 ? ", fp32 gradients" : ", 16-bit gradients";
   if (summed != kept) words += summed == 4 ? " summed in fp32" : " summed in 16 bits";
   if (states.optimizer_bytes == 4) words += ", weights and moments in bf16 alone";
@@ -113,8 +113,8 @@ std::vector<std::string> gradient_notes(const Plan& plan) {
   // DeepSpeed's sums of 512 equal micro-batches had 0.72 of the gradient's norm; sums of 8 had all of it
   // (run: deepspeed-bf16-sums-default-zero1).
   constexpr int64_t kManySums = 64;
-  if (frameworks::find_framework(l.execution.framework) == nullptr || l.precision == Precision::fp32 ||
-      l.training.adapts() || gradient_element_bytes(l) != 2 || count < kManySums)
+  if (frameworks::find_framework(l.execution->framework) == nullptr || l.precision == Precision::fp32 ||
+      l.training->adapts() || gradient_element_bytes(l) != 2 || count < kManySums)
     return {};
   return {
       fmt::format("gradients of {} micro-batches are summed in 16 bits, which loses part of them: "

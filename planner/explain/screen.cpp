@@ -84,7 +84,7 @@ std::string describe_memory_use(const Plan& plan) {
   const auto communicators =
       communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   const int64_t nccl = *std::max_element(communicators.begin(), communicators.end());
-  const bool dispatches = plan.layout.execution.traffic.deduplicates_dispatch;
+  const bool dispatches = plan.layout.execution->traffic.deduplicates_dispatch;
   if (nccl > 0)
     text += fmt::format("; {} takes {} beside", dispatches ? "the experts' exchange" : "NCCL",
                         format_bytes(double(nccl)));
@@ -239,7 +239,7 @@ std::string nodes_where(const Plan& plan, Holds&& holds) {
 // What is read to go on with a layout on fewer nodes.
 std::string describe_reading(const Plan& plan) {
   const CheckpointCost& c = *plan.checkpoint;
-  const std::string& name = plan.layout.execution.framework;
+  const std::string& name = plan.layout.execution->framework;
   const std::string who = name == Execution{}.framework ? "mpt-run" : name;
   if (c.weight_bytes == 0) return wrapped("What a checkpoint of " + who + " holds is not judged.");
   std::string text = fmt::format(
@@ -294,7 +294,7 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
     for (const std::string& sentence : plan.corrected->learned) text += wrapped(sentence);
   text += wrapped(
       fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
-  const std::string& framework = plan.layout.execution.framework;
+  const std::string& framework = plan.layout.execution->framework;
   text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
                               counted(w.global_batch, "sequence"), format_count(w.sequence),
                               format_magnitude(double(w.tokens_per_step())),

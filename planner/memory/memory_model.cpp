@@ -89,7 +89,7 @@ int64_t exchange_buffer_bytes(const ModelSpec& model, const ClusterSpec& cluster
   if (layout.expert == 1 || model.moe() == nullptr || cluster.levels.empty()) return 0;
   const int64_t near = std::min(layout.expert, cluster.levels.front().group_size / layout.expert_split());
   if (near <= kUsualDomain) return 0;
-  if (!layout.execution.traffic.deduplicates_dispatch)
+  if (!layout.execution->traffic.deduplicates_dispatch)
     return int64_t(double(near - kUsualDomain) * constants.nccl_peer_mib * double(kMiB));
   const int64_t split = layout.context * (layout.sequence_parallel ? layout.tensor : 1);
   const int64_t tokens = std::max<int64_t>(512, layout.micro_batch * sequence / split);
@@ -102,7 +102,7 @@ std::vector<int64_t> communicator_bytes(const ModelSpec& model, const ClusterSpe
                                         const Calibration& constants) {
   std::vector<int64_t> bytes(size_t(layout.pipeline), 0);
   if (cluster.device.kind != DeviceKind::gpu) return bytes;
-  if (!layout.execution.allocator.counts_each_buffer)
+  if (!layout.execution->allocator.counts_each_buffer)
     return std::vector<int64_t>(bytes.size(),
                                 exchange_buffer_bytes(model, cluster, layout, sequence, constants));
   const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");

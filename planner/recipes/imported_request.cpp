@@ -58,7 +58,7 @@ void complete_layout(frameworks::Imported& in, const ModelSpec& model, int64_t r
 }
 
 void set_execution(frameworks::Imported& in, const std::string& framework, const DeviceSpec& device) {
-  Execution& execution = in.layout.execution;
+  Execution& execution = in.layout.execution.edit();
   execution = frameworks::load_framework(framework, "--from");
   frameworks::set_device(execution, device);
   execution = frameworks::with_changes(execution, in.execution, "--from");
@@ -83,7 +83,7 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   if (request.global_batch == 0)
     request.global_batch = in.layout.micro_batch * in.accumulated * in.layout.data;
   in.workload.global_batch = request.global_batch;
-  in.layout.execution.traffic.defers_gradient_sums =
+  in.layout.execution.edit().traffic.defers_gradient_sums =
       in.defers_gradient_sums && request.global_batch > in.layout.micro_batch * in.layout.data;
   if (request.sequence == 0) request.sequence = in.workload.sequence;
   frameworks::check_imported(in, file);

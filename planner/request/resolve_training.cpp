@@ -156,7 +156,7 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
 }  // namespace
 
 Training training_of(const PlanRequest& r, int64_t tokens) {
-  Training training = r.layout ? r.layout->training : Training{};
+  Training training = r.layout ? *r.layout->training : Training{};
   if (r.optimizer) training.optimizer = *r.optimizer;
   if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
     refuse_input("--gradients", enum_name(*r.gradients), "fp32 or bf16");

@@ -45,7 +45,7 @@ PriceCache::SplitKey PriceCache::key_of(const Layout& l) const {
   // The layers after the head have a copy of the embedding if that is on another rank.
   const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
   // Weights that are gathered for each micro-batch are narrowed each time (other_own_cast_bytes).
-  const bool narrows_gathered = l.zero >= 3 && is_narrow(l.precision) && l.execution.kernels.narrows_apart;
+  const bool narrows_gathered = l.zero >= 3 && is_narrow(l.precision) && l.execution->kernels.narrows_apart;
   return {l.tensor,         l.context,        l.expert,
           l.expert_split(), l.context_method, l.sequence_parallel,
           copies_embedding, narrows_gathered, l.micro_batch};

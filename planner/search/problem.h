@@ -75,6 +75,13 @@ struct SearchProblem {
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
 
+  /// Gives a layout what all of this problem's layouts have in common.
+  void set_job(Layout& layout) const {
+    layout.precision = precision;
+    layout.selective = selective;
+    layout.training = training;
+    layout.execution = execution;
+  }
   /// The overlaps that a layout of these degrees has.
   void set_overlaps(Layout& layout) const {
     layout.overlap_gradient_reduce = overlaps.gradient_reduce;

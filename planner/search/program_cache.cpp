@@ -13,7 +13,7 @@ namespace {
 // Whether the framework makes rounds of another size than the number of pipeline ranks.
 bool has_equal_rounds(const Layout& layout, int64_t micro_batches) {
   if (micro_batches % layout.pipeline == 0) return false;
-  const auto* const framework = frameworks::find_framework(layout.execution.framework);
+  const auto* const framework = frameworks::find_framework(layout.execution->framework);
   return framework != nullptr && frameworks::deals_equal_rounds(*framework, layout.schedule);
 }
 

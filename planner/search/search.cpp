@@ -175,10 +175,7 @@ bool is_within(const SearchBounds& b, const Layout& l) {
 std::vector<Incumbent> known_incumbents(const SearchProblem& problem) {
   std::vector<Incumbent> known;
   for (Layout layout : problem.known) {
-    layout.precision = problem.precision;
-    layout.selective = problem.selective;
-    layout.training = problem.training;
-    layout.execution = problem.execution;
+    problem.set_job(layout);
     problem.set_overlaps(layout);
     const Degrees degrees{layout.tensor, layout.context, layout.pipeline, layout.data};
     if (layout.ranks() != problem.ranks || kinds_of(layout) > problem.most_kinds ||

@@ -25,10 +25,7 @@ class DegreesEnumeration {
   DegreesEnumeration(const SearchProblem& problem, const VisitDegrees& visit, NotDividing& not_dividing,
                      const ListedPart& part)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing), part_(part) {
-    node_.precision = problem.precision;
-    node_.selective = problem.selective;
-    node_.training = problem.training;
-    node_.execution = problem.execution;
+    problem.set_job(node_);
   }
 
   void run() {

@@ -28,7 +28,7 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   layout.micro_batch = micro_batch;
   layout.recompute = recompute;
   if (request.target.backend != nullptr)
-    layout.execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
+    layout.execution.edit().kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
   return layout;
 }
 

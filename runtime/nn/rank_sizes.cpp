@@ -98,7 +98,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       hidden(spec.hidden),
       local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
       first_local(layout.sequence_parallel ? local_tokens * rank : 0),
-      vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.kernels.vocabulary_multiple)),
+      vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution->kernels.vocabulary_multiple)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
   set_kind();
   vocab_first = std::min(spec.vocab, vocab_rows * rank);

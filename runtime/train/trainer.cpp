@@ -114,7 +114,7 @@ class Run {
     if (plan_.layout.expert == 1) return;
     Plan at_load = plan_;
     for (size_t rank = 0; rank < result_.expert_load.size(); ++rank) {
-      at_load.layout.execution.traffic.expert_load = std::max(1.0, result_.expert_load[rank]);
+      at_load.layout.execution.edit().traffic.expert_load = std::max(1.0, result_.expert_load[rank]);
       at_load.footprints = models::stage_footprints(plan_.model, at_load.layout, plan_.workload);
       result_.predicted_at_load.push_back(peak_bytes(mpt::program_of(at_load))[rank]);
     }

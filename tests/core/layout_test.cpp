@@ -68,6 +68,24 @@ TEST(Layout, RejectionNamesTheRuleThatFails) {
 }
 
 // Degrees that files of other programs may hold: zeros divide by nothing, products do not fit.
+TEST(Layout, CopiesShareWhatTheyAreChosenForUntilOneChangesIt) {
+  EXPECT_LE(sizeof(Layout), 240u);  // a search holds many
+  Layout first;
+  first.training.edit().adapter_rank = 8;
+  first.execution.edit().kernels.loss_chunks = 4;
+  Layout second = first;
+  EXPECT_EQ(&*second.training, &*first.training);
+  EXPECT_EQ(second, first);
+  second.training.edit().adapter_rank = 16;
+  EXPECT_EQ(first.training->adapter_rank, 8);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(&*second.execution, &*first.execution);
+  second.training.edit().adapter_rank = 8;
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(from_json<Layout>(to_json(first), "layout"), first);
+  EXPECT_EQ(Layout{}.training->adapter_rank, 0);
+}
+
 TEST(Layout, DegreesBelowOneAndBeyondAClusterAreRefusedFirst) {
   const ModelSpec model = test::small_model(8);
   const Workload workload{8, 32};

@@ -113,25 +113,25 @@ Imported bridge(const std::string& lines, const std::string& more = "") {
 TEST(BridgeAdapters, AreReadOverSeveralLinesAndByNames) {
   const auto of = [](const std::string& lines) { return bridge(lines).layout.training; };
   const Targets all{A::qkv, A::output, A::up, A::down};
-  EXPECT_EQ(of("config.peft = None").adapter_rank, 0);
-  EXPECT_EQ(of("config.peft = LoRA()").adapter_rank, 32);
-  EXPECT_EQ(of("config.peft = LoRA()").adapter_targets, all);
-  EXPECT_EQ(of("config.peft = \"lora\"").adapter_targets, all);
-  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\")").adapter_rank, 32);
-  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\", dim=8)").adapter_rank, 8);
-  EXPECT_EQ(of("config.peft = default_peft_config(None)").adapter_rank, 0);
+  EXPECT_EQ(of("config.peft = None")->adapter_rank, 0);
+  EXPECT_EQ(of("config.peft = LoRA()")->adapter_rank, 32);
+  EXPECT_EQ(of("config.peft = LoRA()")->adapter_targets, all);
+  EXPECT_EQ(of("config.peft = \"lora\"")->adapter_targets, all);
+  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\")")->adapter_rank, 32);
+  EXPECT_EQ(of("config.peft = default_peft_config(\"lora\", dim=8)")->adapter_rank, 8);
+  EXPECT_EQ(of("config.peft = default_peft_config(None)")->adapter_rank, 0);
   const Training lines =
       of("config.peft = LoRA(\n    target_modules=[\"linear_qkv\"],\n    dim = 16,  # rank\n)");
   EXPECT_EQ(lines.adapter_rank, 16);
   EXPECT_EQ(lines.adapter_targets, Targets{A::qkv});
-  EXPECT_EQ(of("rank = 64\nconfig.peft = LoRA(dim=rank)").adapter_rank, 64);
-  EXPECT_EQ(
-      of("cfg.peft = LoRA(dim=16)\ncfg.peft.dim = 8\ncfg.peft.target_modules = ['linear_proj']").adapter_rank,
-      8);
-  EXPECT_EQ(of("cfg.peft = LoRA()\ncfg.peft = LoRA(target_modules=[\"linear_fc2\"])").adapter_targets,
+  EXPECT_EQ(of("rank = 64\nconfig.peft = LoRA(dim=rank)")->adapter_rank, 64);
+  EXPECT_EQ(of("cfg.peft = LoRA(dim=16)\ncfg.peft.dim = 8\ncfg.peft.target_modules = ['linear_proj']")
+                ->adapter_rank,
+            8);
+  EXPECT_EQ(of("cfg.peft = LoRA()\ncfg.peft = LoRA(target_modules=[\"linear_fc2\"])")->adapter_targets,
             Targets{A::down});
   EXPECT_EQ(of("cfg.peft = LoRA(target_modules=[], exclude_modules=[\"linear_proj\", \"linear_fc1\"])")
-                .adapter_targets,
+                ->adapter_targets,
             (Targets{A::qkv, A::down}));
 }
 
@@ -139,7 +139,7 @@ TEST(BridgeAdapters, ExpertsAreNamedLikeAnMlp) {
   const char* experts =
       "config.model.num_moe_experts = 8\nconfig.model.moe_router_topk = 2\n"
       "config.model.moe_ffn_hidden_size = 32\n";
-  EXPECT_EQ(bridge("config.peft = LoRA()", experts).layout.training.adapter_targets,
+  EXPECT_EQ(bridge("config.peft = LoRA()", experts).layout.training->adapter_targets,
             (Targets{A::qkv, A::output, A::experts}));
 }
 
@@ -163,7 +163,7 @@ TEST(BridgeAdapters, WhatIsNotUnderstoodIsTold) {
 
 TEST(BridgeAdapters, BytesThatAreNoTextAreNoMatter) {
   EXPECT_EQ(
-      bridge("name = '\xfb'\ncfg.peft = LoRA(x='\xfb')\ncfg.model.x = '\xfb'").layout.training.adapter_rank,
+      bridge("name = '\xfb'\ncfg.peft = LoRA(x='\xfb')\ncfg.model.x = '\xfb'").layout.training->adapter_rank,
       32);
   EXPECT_NE(refusal_of([] { bridge("cfg.peft = LoRA(dim='\xfb')"); }).find("peft.dim"), std::string::npos);
 }
@@ -179,7 +179,7 @@ TEST(AutoModelAdapters, FollowTheModel) {
                           std::string("step_scheduler:\n  global_batch_size: 32\ndataset:\n  seq_len: 64\n"
                                       "model:\n  pretrained_model_name_or_path: ") +
                               model + "\npeft:\n  " + modules + "\n");
-    return import_automodel(file).layout.training.adapter_targets;
+    return import_automodel(file).layout.training->adapter_targets;
   };
   EXPECT_EQ(targets("deepseek-ai/DeepSeek-V3", "target_modules: ['*q_a_proj', '*o_proj']"),
             (Targets{A::qkv, A::output}));
@@ -198,8 +198,8 @@ TEST(AutoModelAdapters, FollowTheModel) {
 // The names in the recipe for LLaMA-Factory.
 std::string exported_names(const char* model, const Targets& targets) {
   Plan plan = test::make_plan({models::load_model(model), {16, 16}});
-  plan.layout.training.adapter_rank = 16;
-  plan.layout.training.adapter_targets = targets;
+  plan.layout.training.edit().adapter_rank = 16;
+  plan.layout.training.edit().adapter_targets = targets;
   plan.layout.execution = load_framework("transformers-ddp", "test");
   for (const ExportedFile& file : export_llamafactory(plan).files) {
     const std::string key = "lora_target: \"";
@@ -230,7 +230,7 @@ Imported tuned(const std::string& name, const std::string& model, const std::str
 TEST(TunerAdapters, AreReadByTheModelsType) {
   const auto targets = [](const char* model, const char* names) {
     return tuned("typed.yaml", model, "lora_target_modules: [" + std::string(names) + "]\n")
-        .layout.training.adapter_targets;
+        .layout.training->adapter_targets;
   };
   EXPECT_EQ(targets("openai-community/gpt2", "c_attn"), Targets{A::qkv});
   EXPECT_EQ(targets("openai-community/gpt2", "c_attn, attn.c_proj"), (Targets{A::qkv, A::output}));
@@ -243,26 +243,26 @@ TEST(TunerAdapters, AreReadByTheModelsType) {
 TEST(TunerAdapters, MoveFromAnMlpToExperts) {
   const Targets attention_and_experts{A::qkv, A::output, A::experts};
   const Imported linear = tuned("linear.yaml", "Qwen/Qwen3-30B-A3B", "lora_target_linear: true\n");
-  EXPECT_EQ(linear.layout.training.adapter_targets, attention_and_experts);
-  EXPECT_EQ(linear.layout.training.expert_rank_factor, 2);
+  EXPECT_EQ(linear.layout.training->adapter_targets, attention_and_experts);
+  EXPECT_EQ(linear.layout.training->expert_rank_factor, 2);
   EXPECT_TRUE(has_note(linear, "router"));
   const char* const deepseek = "deepseek-ai/DeepSeek-V2-Lite";
   const Imported moved =
       tuned("mlp.yaml", deepseek, "lora_target_modules: [o_proj, gate_proj, up_proj, down_proj]\n");
-  EXPECT_EQ(moved.layout.training.adapter_targets, (Targets{A::output, A::experts}));
-  EXPECT_EQ(moved.layout.training.expert_rank_factor, 2);
+  EXPECT_EQ(moved.layout.training->adapter_targets, (Targets{A::output, A::experts}));
+  EXPECT_EQ(moved.layout.training->expert_rank_factor, 2);
   EXPECT_FALSE(has_note(moved, "router"));
   const Imported down = tuned("down.yaml", deepseek, "lora_target_modules: [o_proj, down_proj]\n");
-  EXPECT_EQ(down.layout.training.adapter_targets, (Targets{A::output, A::experts}));
-  EXPECT_EQ(down.layout.training.expert_rank_factor, 1);
+  EXPECT_EQ(down.layout.training->adapter_targets, (Targets{A::output, A::experts}));
+  EXPECT_EQ(down.layout.training->expert_rank_factor, 1);
   EXPECT_TRUE(has_note(down, "a part of experts"));
   const Imported gate = tuned("gate.yaml", deepseek, "lora_target_modules: [o_proj, gate_proj]\n");
   EXPECT_TRUE(gate.refused && gate.refused->found.find("one of gate_proj") != std::string::npos);
   const Imported mixtral =
       tuned("mixtral.yaml", "mistralai/Mixtral-8x7B-v0.1", "lora_target_modules: [q_proj, w1, w2, w3]\n");
-  EXPECT_EQ(mixtral.layout.training.adapter_targets, (Targets{A::qkv, A::experts}));
+  EXPECT_EQ(mixtral.layout.training->adapter_targets, (Targets{A::qkv, A::experts}));
   EXPECT_EQ(tuned("dense.yaml", "Qwen/Qwen3-8B", "lora_target_linear: true\n")
-                .layout.training.adapter_targets.size(),
+                .layout.training->adapter_targets.size(),
             4u);
 }
 
@@ -271,8 +271,8 @@ TEST(TunerAdapters, OfTrlMoveToo) {
       "trl_moe.sh",
       "trl sft --model_name_or_path Qwen/Qwen3-30B-A3B --max_length 2048 --use_peft --lora_target_modules "
       "all-linear --per_device_train_batch_size 1 --num_processes 8\n"));
-  EXPECT_EQ(in.layout.training.adapter_targets, (Targets{A::qkv, A::output, A::experts}));
-  EXPECT_EQ(in.layout.training.expert_rank_factor, 2);
+  EXPECT_EQ(in.layout.training->adapter_targets, (Targets{A::qkv, A::output, A::experts}));
+  EXPECT_EQ(in.layout.training->expert_rank_factor, 2);
 }
 
 TEST(TunerAdapters, OfLlamaFactoryStayWithItsOlderPeft) {
@@ -280,8 +280,8 @@ TEST(TunerAdapters, OfLlamaFactoryStayWithItsOlderPeft) {
       "factory.yaml",
       "model_name_or_path: deepseek-ai/DeepSeek-V2-Lite\ncutoff_len: 2048\nstage: sft\nfinetuning_type: "
       "lora\nlora_rank: 16\nlora_target: gate_proj,up_proj,down_proj\nbf16: true\n"));
-  EXPECT_EQ(in.layout.training.adapter_targets, (Targets{A::up, A::down}));
-  EXPECT_EQ(in.layout.training.expert_rank_factor, 1);
+  EXPECT_EQ(in.layout.training->adapter_targets, (Targets{A::up, A::down}));
+  EXPECT_EQ(in.layout.training->expert_rank_factor, 1);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(Recipes, FunctionsOfMegatronBridgeAreReadOneByOne) {
   EXPECT_EQ(fp8.layout.micro_batch, 4);
   EXPECT_EQ(fp8.layout.precision, Precision::fp8);
   const Imported peft = import_megatron_bridge_recipe(file, "small_peft_config");
-  EXPECT_EQ(peft.layout.training.adapter_rank, 16);
+  EXPECT_EQ(peft.layout.training->adapter_rank, 16);
   EXPECT_EQ(peft.workload.sequence, 2048);
   EXPECT_NE(refused([&] { import_megatron_bridge_recipe(file, "own_config"); }).find("made by OwnProvider()"),
             std::string::npos);
@@ -147,7 +147,7 @@ def muon_pretrain_config():
   EXPECT_EQ(uneven.workload.sequence, 65536);
   EXPECT_GE(uneven.model->max_positions, 65536) << "rotary positions have no table";
   const Imported muon = import_megatron_bridge_recipe(file, "muon_pretrain_config");
-  EXPECT_EQ(muon.layout.training.optimizer, OptimizerKind::muon);
+  EXPECT_EQ(muon.layout.training->optimizer, OptimizerKind::muon);
   EXPECT_EQ(muon.layout.zero, 1) << "each rank keeps the states of some matrices";
   EXPECT_THROW(import_megatron_bridge_recipe(file, "image_sft_config"), NotJudged);
   EXPECT_THROW(import_megatron_bridge_recipe(file, "sound_sft_config"), NotJudged);

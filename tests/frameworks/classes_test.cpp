@@ -68,9 +68,9 @@ TEST_P(ClassesOfTransformers, KeepWhatTheyWereSeenToKeep) {
   layout.execution =
       as_class_of(model, framework_named(seen.framework, "test"), load_framework(seen.framework, "test"));
   if (seen.adapters) {
-    layout.training.adapter_rank = 16;
-    layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
-                                       AdapterTarget::down};
+    layout.training.edit().adapter_rank = 16;
+    layout.training.edit().adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
+                                              AdapterTarget::down};
   }
   const models::LayerProgram layer = models::layer_program(model, model.layers.count() - 1, layout, 2048);
   EXPECT_NEAR(double(models::saved_bytes(layer, Recompute::none)) / 2048 / seen.bytes, 1.0, seen.tolerance);

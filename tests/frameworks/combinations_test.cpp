@@ -95,14 +95,14 @@ TEST(Combinations, ASplitBackwardRecomputesNothing) {
 
 // The loss shards the final norm's weight again, which is in the head's group, before a split backward.
 TEST(Combinations, TorchtitansChunkedLossLosesGradientsOfASplitBackward) {
-  const auto chunked = [](Layout& l) { zb_v(l), l.execution.kernels.loss = LossKernel::chunked; };
+  const auto chunked = [](Layout& l) { zb_v(l), l.execution.edit().kernels.loss = LossKernel::chunked; };
   EXPECT_EQ(asked({"torchtitan", "llama3-8b", chunked})->constraint, "trains wrong");
   EXPECT_NE(why({"torchtitan", "llama3-8b", chunked}).find("--execution loss=fp32"), std::string::npos);
   EXPECT_EQ(why({"torchtitan", "llama3-8b", zb_v}), "");
   EXPECT_EQ(why({"torchtitan", "llama3-8b",
                  [](Layout& l) {
                    one_forward_one_backward(l), l.zero = 2;
-                   l.execution.kernels.loss = LossKernel::chunked;
+                   l.execution.edit().kernels.loss = LossKernel::chunked;
                  }}),
             "");
 }
@@ -144,7 +144,7 @@ TEST(Combinations, MegatronTrainsSomeKindsOfAttentionWrongOverTensorRanks) {
       EXPECT_NE(why({framework, model, with_sequence}).find("sinks"), std::string::npos) << model;
     EXPECT_EQ(why({framework, "gpt-oss-20b", [](Layout& l) { l.expert = 8; }}), "") << framework;
     const auto muon = [](Layout& l) {
-      l.precision = Precision::fp16, l.training.optimizer = OptimizerKind::muon;
+      l.precision = Precision::fp16, l.training.edit().optimizer = OptimizerKind::muon;
     };
     EXPECT_NE(why({framework, "llama3-8b", muon}).find("no Muon in fp16"), std::string::npos);
   }
@@ -168,8 +168,8 @@ TEST(Combinations, TheObjectiveIsThatOfOneGpuOrSaysWhyNot) {
                         {l.micro_batch * l.data, 4096});
   };
   const auto two = [](Layout& l) { l.micro_batch = 2; };
-  const auto masked = [](Layout& l) { l.training.masked = 0.5; };
-  const auto masked_context = [](Layout& l) { l.training.masked = 0.5, l.context = 2; };
+  const auto masked = [](Layout& l) { l.training.edit().masked = 0.5; };
+  const auto masked_context = [](Layout& l) { l.training.edit().masked = 0.5, l.context = 2; };
   EXPECT_FALSE(objective("transformers-fsdp", "mixtral-8x7b", two).same);
   EXPECT_FALSE(objective("deepspeed", "qwen3-30b-a3b", two).same);
   EXPECT_FALSE(objective("automodel", "qwen3-30b-a3b", two).same);
@@ -189,8 +189,8 @@ TEST(Combinations, TheObjectiveIsThatOfOneGpuOrSaysWhyNot) {
   EXPECT_TRUE(objective("megatron-core", "llama3-8b", masked_context).same) << "the loss is counted by token";
   EXPECT_FALSE(objective("megatron-core", "mixtral-8x7b", masked_context).same);
   EXPECT_TRUE(objective("megatron-core", "mixtral-8x7b", masked).same);
-  const Objective other =
-      objective("deepspeed", "llama3-8b", [](Layout& l) { l.training.masked = 0.5, l.micro_batch = 2; });
+  const Objective other = objective("deepspeed", "llama3-8b",
+                                    [](Layout& l) { l.training.edit().masked = 0.5, l.micro_batch = 2; });
   EXPECT_FALSE(other.same);
   EXPECT_FALSE(other.why.empty() || other.seen.empty());
 }

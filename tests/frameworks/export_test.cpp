@@ -230,7 +230,7 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn8Bits) {
   plan.layout.precision = Precision::fp8;
   std::string text = export_torchtitan(plan).files.front().text;
   EXPECT_NE(text.find("Float8LinearConverter.Config(filter_fqns=[\"lm_head\"]"), std::string::npos) << text;
-  plan.layout.execution.kernels.fp8_head = true;
+  plan.layout.execution.edit().kernels.fp8_head = true;
   text = export_torchtitan(plan).files.front().text;
   EXPECT_EQ(text.find("filter_fqns"), std::string::npos) << text;
   const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
@@ -254,7 +254,7 @@ TEST(Export, TorchtitanConvertsWhatThePlanRunsIn4Bits) {
 TEST(Export, TorchtitanKeepsTheLogitsThatThePlanCounts) {
   Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
   for (const bool chunked : {false, true}) {
-    plan.layout.execution.kernels.loss = chunked ? LossKernel::chunked : LossKernel::fp32;
+    plan.layout.execution.edit().kernels.loss = chunked ? LossKernel::chunked : LossKernel::fp32;
     const std::string text = export_torchtitan(plan).files.front().text;
     EXPECT_EQ(text.find("ChunkedLossWrapper") != std::string::npos, chunked) << text;
     EXPECT_NE(text.find("CrossEntropyLoss.Config(global_vocab_size"), std::string::npos) << text;
@@ -266,8 +266,8 @@ TEST(Export, TorchtitanKeepsTheLogitsThatThePlanCounts) {
 // torchtitan 0.3.0, loss.py: "ChunkedLossWrapper sequence length must be divisible by num_chunks".
 TEST(Export, TorchtitansChunksDivideTheSequenceOfARank) {
   Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
-  plan.layout.execution.kernels.loss = LossKernel::chunked;
-  plan.layout.execution.kernels.loss_chunks = 8;
+  plan.layout.execution.edit().kernels.loss = LossKernel::chunked;
+  plan.layout.execution.edit().kernels.loss_chunks = 8;
   for (const auto& [sequence, cut] : {std::pair{4096, "Wrapper.Config(loss_fn="}, {2052, "num_chunks=4, "}}) {
     plan.workload.sequence = sequence;
     const std::string text = export_torchtitan(plan).files.front().text;
@@ -308,7 +308,7 @@ TEST(Export, TheTrainerRecomputesEveryNthLayer) {
   plan.layout.recomputed_layers = {8};
   const Json every_4th = {{"every_n_layers", 4}};
   EXPECT_EQ(arguments(export_transformers_deepspeed(plan)).at("activation_checkpointing_kwargs"), every_4th);
-  plan.layout.execution.framework = "transformers-fsdp";
+  plan.layout.execution.edit().framework = "transformers-fsdp";
   plan.layout.zero = 3;
   const Exported fsdp = export_transformers_fsdp(plan);
   EXPECT_EQ(arguments(fsdp).at("activation_checkpointing_kwargs"), every_4th);
@@ -325,7 +325,7 @@ TEST(Export, TheTrainerRecomputesEveryNthLayer) {
 // accelerate 1.15.0, accelerator.py:519: torchao's fp8 is refused beside efficient loading.
 TEST(Export, TheTrainersFp8LoadsTheModelInEachProcess) {
   Plan plan = plan_for_deepspeed(1, 1);
-  plan.layout.execution.framework = "transformers-fsdp";
+  plan.layout.execution.edit().framework = "transformers-fsdp";
   for (const auto& [precision, loads] : {std::pair{Precision::fp8, "false"}, {Precision::bf16, "true"}}) {
     plan.layout.precision = precision;
     const Exported exported = export_transformers_fsdp(plan);
@@ -431,7 +431,7 @@ TEST(Export, DeepSpeedsTrialIsOfPlansWithoutPipelines) {
   test::WantedPlan request{test::little_llama(), {8, 16}};
   request.data = 2;
   Plan whole = test::make_plan(request), stages = a_plan();
-  whole.layout.execution.framework = stages.layout.execution.framework = "deepspeed";
+  whole.layout.execution.edit().framework = stages.layout.execution.edit().framework = "deepspeed";
   const auto names = [](const Plan& plan) {
     std::vector<std::string> found;
     for (const ExportedFile& file : find_export_target("deepspeed").write(plan).files)
@@ -457,7 +457,7 @@ TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
 TEST(Export, DeepSpeedSumsGradientsInThePlansType) {
   Plan plan = plan_for_deepspeed(1, 1);
   EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "fp32");
-  plan.layout.execution.states.gradient_bytes = 2;
+  plan.layout.execution.edit().states.gradient_bytes = 2;
   EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "bf16");
 }
 

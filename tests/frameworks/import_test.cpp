@@ -361,22 +361,22 @@ TEST(Import, AutoModelsAdaptersAndOptimizerAreRead) {
   };
   using A = AdapterTarget;
   const std::vector<A> all{A::qkv, A::output, A::up, A::down};
-  EXPECT_EQ(training("").adapter_rank, 0);
-  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n").adapter_rank, 8);
-  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n  dim: 16\n").adapter_targets, all);
-  EXPECT_EQ(training("peft:\n  match_all_linear: True\n  dim: 16\n").adapter_targets, all);
-  EXPECT_EQ(training("peft:\n  exclude_modules: ['*.o_proj', down_proj]\n").adapter_targets,
+  EXPECT_EQ(training("")->adapter_rank, 0);
+  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n")->adapter_rank, 8);
+  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n  dim: 16\n")->adapter_targets, all);
+  EXPECT_EQ(training("peft:\n  match_all_linear: True\n  dim: 16\n")->adapter_targets, all);
+  EXPECT_EQ(training("peft:\n  exclude_modules: ['*.o_proj', down_proj]\n")->adapter_targets,
             (std::vector<A>{A::qkv, A::up}));
-  EXPECT_EQ(training("peft:\n  target_modules: [q_proj, v_proj]\n").adapter_targets, std::vector<A>{A::qkv});
-  EXPECT_EQ(training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n").frozen_format,
+  EXPECT_EQ(training("peft:\n  target_modules: [q_proj, v_proj]\n")->adapter_targets, std::vector<A>{A::qkv});
+  EXPECT_EQ(training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n")->frozen_format,
             FrozenFormat::nf4);
   EXPECT_NE(
       error_of([&] {
         training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n  bnb_4bit_quant_storage: uint8\n");
       }).find("FSDP leaves 4-bit weights of another type whole"),
       std::string::npos);
-  EXPECT_EQ(training("optimizer:\n  _target_: torch.optim.SGD\n").optimizer, OptimizerKind::sgd);
-  EXPECT_EQ(training("optimizer:\n  _target_: torchao.optim.AdamW8bit\n").optimizer, OptimizerKind::adamw8);
+  EXPECT_EQ(training("optimizer:\n  _target_: torch.optim.SGD\n")->optimizer, OptimizerKind::sgd);
+  EXPECT_EQ(training("optimizer:\n  _target_: torchao.optim.AdamW8bit\n")->optimizer, OptimizerKind::adamw8);
   EXPECT_NE(error_of([&] {
               training("peft:\n  target_modules: conv\n");
             }).find("which no linear layer of this decoder is"),

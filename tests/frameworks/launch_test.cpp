@@ -219,7 +219,7 @@ TEST(Launch, TunersNameTheirRecipe) {
       "lora_r: 8\naccelerate_config: fsdp2.yaml\n");
   recipe_file("fsdp2.yaml", kFsdp);
   const Imported trl = read_any("start.sh", "trl sft --config sft.yaml --num_processes 8\n");
-  EXPECT_EQ(trl.layout.training.adapter_rank, 8);
+  EXPECT_EQ(trl.layout.training->adapter_rank, 8);
   EXPECT_EQ(trl.workload, (Workload{16, 4096}));
   EXPECT_EQ(trl.layout.recompute, Recompute::full) << "TRL's default";
   EXPECT_EQ(trl.layout.precision, Precision::bf16);
@@ -271,13 +271,13 @@ TEST(Launch, ScriptsNameTheirOwnArguments) {
       << "no length, and a default that nobody knows";
   EXPECT_EQ(read("", "run_clm.py").workload.sequence, 1024) << "the example's own default";
   const std::string length = "--max_length 2048 ", targets = "--lora_target_modules q_proj v_proj ";
-  EXPECT_FALSE(read(length).layout.training.adapts());
-  EXPECT_FALSE(read(length + targets + "--use_peft_lora False --lora_r 8").layout.training.adapts());
+  EXPECT_FALSE(read(length).layout.training->adapts());
+  EXPECT_FALSE(read(length + targets + "--use_peft_lora False --lora_r 8").layout.training->adapts());
   const Training lora = read(length + targets + "--use_lora --lora_r 4 --bits 4").layout.training;
   EXPECT_EQ(lora.adapter_rank, 4);
   EXPECT_EQ(lora.adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv});
   EXPECT_EQ(lora.frozen_format, FrozenFormat::nf4);
-  EXPECT_EQ(read(length + targets + "--lora_rank 2").layout.training.adapter_rank, 2) << "it always adapts";
+  EXPECT_EQ(read(length + targets + "--lora_rank 2").layout.training->adapter_rank, 2) << "it always adapts";
   const Training plain = read(length + targets + "--lora_r 8 --q_lora False").layout.training;
   EXPECT_EQ(plain.adapter_rank, 8) << "a script that always adapts, as FastChat's";
   EXPECT_EQ(plain.frozen_format, FrozenFormat::bf16);

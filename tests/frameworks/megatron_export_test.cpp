@@ -151,7 +151,7 @@ TEST(MegatronExport, OffloadNeedsThePrecisionAwareOptimizer) {
 TEST(MegatronExport, DeterministicKernelsNeedTheEnvironment) {
   Plan plan = test::make_plan(wanted("gpt3-175b"));
   EXPECT_FALSE(has(script(plan) + arguments(plan) + fields(plan), "eterministic"));
-  plan.layout.training.deterministic = true;
+  plan.layout.training.edit().deterministic = true;
   EXPECT_TRUE(has(arguments(plan), "--deterministic-mode\n"));
   EXPECT_TRUE(has(script(plan), "export NCCL_ALGO=Ring\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\n"));
   EXPECT_TRUE(has(fields(plan), "config.model.deterministic_mode = True\n"));
@@ -194,7 +194,7 @@ TEST(MegatronExport, TokensAreSentOnceByWhatTheGpuHas) {
   test::WantedPlan w = wanted("mixtral-8x7b");
   w.data = w.expert = 8;
   Plan plan = test::make_plan(w);
-  plan.layout.execution.traffic.deduplicates_dispatch = true;
+  plan.layout.execution.edit().traffic.deduplicates_dispatch = true;
   EXPECT_TRUE(
       has(arguments(plan), "--moe-token-dispatcher-type flex\n--moe-flex-dispatcher-backend deepep\n"));
   plan.cluster.device.name = "gb200-186gb";
@@ -258,7 +258,7 @@ TEST(MegatronExport, LaunchersSeeHosts) {
 TEST(MegatronExport, BridgesGradientsAreAsWideAsThePlanCounts) {
   for (const int64_t bytes : {2, 4}) {
     Plan plan = test::make_plan(wanted("llama3-8b"));
-    plan.layout.execution.states.gradient_bytes = bytes;
+    plan.layout.execution.edit().states.gradient_bytes = bytes;
     const std::string text = fields(plan);
     EXPECT_TRUE(has(text, "config.mixed_precision = get_mixed_precision_config(\"bf16_mixed\")\n")) << text;
     EXPECT_TRUE(has(text, std::string("config.mixed_precision.grad_reduce_in_fp32 = ") +
@@ -279,9 +279,8 @@ struct MegatronRule {
 TEST(MegatronExport, GradientsOfFp16AreSummedInTheTypeThatThePlanCounts) {
   const auto back = [](int64_t gradient_bytes) {
     Plan plan = test::make_plan(wanted("llama2-7b", Precision::fp16));
-    plan.layout.execution.states.gradient_bytes = gradient_bytes;
-    const std::string args = testing::TempDir() + "/fp16_args.txt",
-                      python = testing::TempDir() + "/fp16.py";
+    plan.layout.execution.edit().states.gradient_bytes = gradient_bytes;
+    const std::string args = testing::TempDir() + "/fp16_args.txt", python = testing::TempDir() + "/fp16.py";
     write_file_atomically(args, arguments(plan));
     write_file_atomically(python, fields(plan));
     const std::string narrow = "gradient_bytes=2";

@@ -92,7 +92,7 @@ TEST(Recipes, OneOfSeveralRunsOfAFunctionalTest) {
       "MODEL_ARGS_2:\n  --tensor-model-parallel-size: 2\n"));
   EXPECT_EQ(in.layout.tensor, 1);
   EXPECT_TRUE(has_note(in, "MODEL_ARGS_2"));
-  EXPECT_TRUE(in.layout.training.deterministic);
+  EXPECT_TRUE(in.layout.training->deterministic);
   EXPECT_TRUE(std::find(in.execution.begin(), in.execution.end(), "dropout=true") != in.execution.end());
 }
 
@@ -124,7 +124,7 @@ TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
   EXPECT_TRUE(has(megatron_recipe(base + "--attention-backend unfused"), "attention=unfused"));
   EXPECT_TRUE(has(megatron_recipe(base + "--no-pad-vocab-size"), "vocabulary_multiple=1"));
   EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer lion"), "optimizer lion: priced as AdamW"));
-  EXPECT_EQ(megatron_recipe(base + "--optimizer muon").layout.training.optimizer, OptimizerKind::muon);
+  EXPECT_EQ(megatron_recipe(base + "--optimizer muon").layout.training->optimizer, OptimizerKind::muon);
   EXPECT_TRUE(has_note(megatron_recipe(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
 }
 
@@ -246,15 +246,15 @@ TEST(Recipes, ThoseOfLlamaFactory) {
   EXPECT_EQ(full.workload.sequence, 2048);
   EXPECT_EQ(full.accumulated, 2);
   EXPECT_EQ(full.workload.global_batch, 0);
-  EXPECT_FALSE(full.layout.training.adapts());
+  EXPECT_FALSE(full.layout.training->adapts());
   EXPECT_EQ(full.model->hub_id, "Qwen/Qwen2.5-32B-Instruct");
   EXPECT_FALSE(has_note(full, "left open"));
   const Imported lora = fsdp_recipe(base +
                                     "quantization_bit: 4\nlora_rank: 16\nlora_target: q_proj,v_proj\n"
                                     "disable_gradient_checkpointing: true\n");
-  EXPECT_EQ(lora.layout.training.adapter_rank, 16);
-  EXPECT_EQ(lora.layout.training.frozen_format, FrozenFormat::nf4);
-  EXPECT_EQ(lora.layout.training.adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv});
+  EXPECT_EQ(lora.layout.training->adapter_rank, 16);
+  EXPECT_EQ(lora.layout.training->frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(lora.layout.training->adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv});
   EXPECT_EQ(lora.layout.recompute, Recompute::none);
   EXPECT_EQ(lora.layout.zero, 0);
   EXPECT_TRUE(has_note(lora, "each GPU has all weights"));
@@ -275,10 +275,10 @@ TEST(Recipes, ThoseOfAxolotl) {
   EXPECT_EQ(in.layout.zero, 3);
   EXPECT_EQ(in.layout.precision, Precision::bf16);
   EXPECT_EQ(in.layout.recompute, Recompute::full);
-  EXPECT_EQ(in.layout.training.adapter_rank, 64);
-  EXPECT_EQ(in.layout.training.adapter_targets.size(), 4u) << "all linear layers";
-  EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
-  EXPECT_EQ(in.layout.training.optimizer, OptimizerKind::adamw8);
+  EXPECT_EQ(in.layout.training->adapter_rank, 64);
+  EXPECT_EQ(in.layout.training->adapter_targets.size(), 4u) << "all linear layers";
+  EXPECT_EQ(in.layout.training->frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(in.layout.training->optimizer, OptimizerKind::adamw8);
   EXPECT_EQ(in.accumulated, 16);
   EXPECT_EQ(in.workload.global_batch, 0) << "it follows from the GPUs";
   EXPECT_EQ(in.unknown, std::vector<std::string>{});
@@ -352,7 +352,7 @@ TEST(Recipes, OptimizersByTheMomentsThatTheyKeep) {
                                    {"schedule_free_sgd", OptimizerKind::adamw},
                                    {"flash_sgd", OptimizerKind::sgd},
                                    {"adafactor", OptimizerKind::adafactor}}) {
-    EXPECT_EQ(read(name).layout.training.optimizer, kind) << name;
+    EXPECT_EQ(read(name).layout.training->optimizer, kind) << name;
     EXPECT_TRUE(read(name).unknown.empty()) << name;
   }
   EXPECT_TRUE(has_note(read("lomo"), "optimizer lomo: priced as AdamW"));

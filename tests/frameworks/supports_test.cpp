@@ -153,7 +153,7 @@ const Case kCases[] = {
     {"torchtitan", "runs zb-v only without torch.compile",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.chunks = 2, l.schedule = "zb-v", l.zero = 2, l.shard = 4;
-       l.execution.kernels.elementwise = ElementwiseKernels::compiled;
+       l.execution.edit().kernels.elementwise = ElementwiseKernels::compiled;
      }},
     {"torchtitan", "needs at least twice as many micro-batches as pipeline ranks for dualpipe-v",
      [](Layout& l) {
@@ -163,11 +163,11 @@ const Case kCases[] = {
     {"torchtitan", "recomputes all layers or none",
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
     {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full; }},
-    {"torchtitan", "", [](Layout& l) { l.execution.kernels.graphs = true; }},
+    {"torchtitan", "", [](Layout& l) { l.execution.edit().kernels.graphs = true; }},
     {"torchtitan", "captures graphs only without pipelines and expert parallelism",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
-       l.execution.kernels.graphs = true;
+       l.execution.edit().kernels.graphs = true;
      }},
     {"deepspeed", "has no hybrid sharding with ZeRO 3", [](Layout& l) { l.zero = 3, l.shard = 4; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},

@@ -83,7 +83,7 @@ TEST(TunerKeys, KeysOfTunersThatArePriced) {
     return contains(in.execution, std::string(field));
   };
   const std::string lora = "adapter: lora\nlora_target_linear: true\n";
-  EXPECT_EQ(axolotl(lora + "load_in_8bit: true\n").layout.training.frozen_format, FrozenFormat::int8);
+  EXPECT_EQ(axolotl(lora + "load_in_8bit: true\n").layout.training->frozen_format, FrozenFormat::int8);
   EXPECT_TRUE(sets(axolotl(lora + "lora_dropout: 0.05\n"), "adapter_dropout=true"));
   EXPECT_TRUE(
       sets(axolotl(lora + "load_in_8bit: true\nquantize_moe_experts: true\n"), "narrows_experts=true"));
@@ -182,7 +182,7 @@ TEST(TunerKeys, RecipesThatTrainByMegatronCore) {
   EXPECT_EQ(moe.workload.sequence, 4096);
   EXPECT_EQ(moe.layout.recompute, Recompute::full);
   EXPECT_EQ(moe.layout.precision, Precision::bf16);
-  EXPECT_FALSE(moe.layout.training.adapts()) << "its default is full training";
+  EXPECT_FALSE(moe.layout.training->adapts()) << "its default is full training";
   EXPECT_TRUE(contains(moe.execution, std::string("vocabulary_multiple=1")));
   EXPECT_FALSE(contains(moe.execution, std::string("elementwise=eager")));
   const Imported plain = adapter("tensor_model_parallel_size: 2\nvirtual_pipeline_model_parallel_size: 2\n");
@@ -211,9 +211,9 @@ TEST(TunerKeys, RecipesThatTrainByMegatronCore) {
   EXPECT_EQ(lora.framework, "megatron-bridge");
   EXPECT_TRUE(lora.layout.sequence_parallel);
   EXPECT_EQ(lora.layout.zero, 1) << "its default";
-  EXPECT_EQ(lora.layout.training.adapter_rank, 16) << "adapters are LLaMA-Factory's default";
-  EXPECT_EQ(lora.layout.training.adapter_targets.size(), 4u);
-  EXPECT_FALSE(bridge("finetuning_type: full\n").layout.training.adapts());
+  EXPECT_EQ(lora.layout.training->adapter_rank, 16) << "adapters are LLaMA-Factory's default";
+  EXPECT_EQ(lora.layout.training->adapter_targets.size(), 4u);
+  EXPECT_FALSE(bridge("finetuning_type: full\n").layout.training->adapts());
   for (const auto& [more, key] : {std::pair{"expert_model_parallel_size: 2\n", "expert_model_parallel_size"},
                                   {"extra_config: more.json\n", "extra_config"},
                                   {"deepspeed: ds.json\n", "deepspeed"}})
@@ -271,7 +271,7 @@ TEST(TunerKeys, LlamaFactorysOptimizersAndLosses) {
   EXPECT_EQ(fp8.layout.precision, Precision::bf16);
   EXPECT_TRUE(has_note(fp8, "fp8: products are priced in bf16"));
   EXPECT_EQ(factory("bf16: true\nfp8: true\n").layout.precision, Precision::fp8);
-  EXPECT_EQ(factory("use_muon: true\n").layout.training.optimizer, OptimizerKind::muon);
+  EXPECT_EQ(factory("use_muon: true\n").layout.training->optimizer, OptimizerKind::muon);
 }
 
 TEST(TunerKeys, ModulesThatAreTrainedWholeBesideAdapters) {
@@ -285,19 +285,19 @@ TEST(TunerKeys, ModulesThatAreTrainedWholeBesideAdapters) {
   const Parts layers{FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
   const Imported both = read("lora_modules_to_save: [embed_tokens, lm_head]\n");
   EXPECT_EQ(both.unknown, std::vector<std::string>{});
-  EXPECT_EQ(both.layout.training.frozen, layers);
+  EXPECT_EQ(both.layout.training->frozen, layers);
   EXPECT_FALSE(both.model->tied_embeddings) << "two copies";
   const Imported head = read("lora_modules_to_save: [lm_head]\n");
-  EXPECT_TRUE(head.layout.training.freezes(FrozenPart::embedding));
-  EXPECT_FALSE(head.layout.training.freezes(FrozenPart::head));
-  EXPECT_EQ(read("lora_modules_to_save:\n").layout.training.frozen, Parts{});
+  EXPECT_TRUE(head.layout.training->freezes(FrozenPart::embedding));
+  EXPECT_FALSE(head.layout.training->freezes(FrozenPart::head));
+  EXPECT_EQ(read("lora_modules_to_save:\n").layout.training->frozen, Parts{});
   EXPECT_TRUE(read("").model->tied_embeddings);
   EXPECT_EQ(read("lora_modules_to_save: [embed_tokens, score]\n").unknown,
             std::vector<std::string>{"lora_modules_to_save"});
   const Imported factory = tuner_recipe(
       "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 2048\nfinetuning_type: lora\n"
       "additional_target: embed_tokens,lm_head\n");
-  EXPECT_EQ(factory.layout.training.frozen, layers);
+  EXPECT_EQ(factory.layout.training->frozen, layers);
   EXPECT_EQ(factory.unknown, std::vector<std::string>{});
 }
 
@@ -309,14 +309,14 @@ TEST(TunerKeys, LayersAreNamedByPatternsAndAllLinearOnesBesideNames) {
   const Imported pattern = read(
       "lora_target_modules: "
       "'model.language_model.layers.[\\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj'\n");
-  EXPECT_EQ(pattern.layout.training.adapter_targets.size(), 4u);
+  EXPECT_EQ(pattern.layout.training->adapter_targets.size(), 4u);
   EXPECT_EQ(pattern.workload.sequence, 500000);
   const std::vector<AdapterTarget> qkv{AdapterTarget::qkv};
   EXPECT_EQ(
-      read("lora_target_modules: [self_attn.q_proj, self_attn.k_proj]\n").layout.training.adapter_targets,
+      read("lora_target_modules: [self_attn.q_proj, self_attn.k_proj]\n").layout.training->adapter_targets,
       qkv);
   EXPECT_EQ(read("lora_target_modules: [q_proj]\nlora_target_linear: true\n")
-                .layout.training.adapter_targets.size(),
+                .layout.training->adapter_targets.size(),
             4u);
 }
 
@@ -328,7 +328,7 @@ TEST(TunerKeys, ExpertsThatParametersName) {
         names + "\n");
   };
   const std::vector<AdapterTarget> both{AdapterTarget::qkv, AdapterTarget::experts};
-  EXPECT_EQ(read("[mlp.experts.gate_up_proj, mlp.experts.down_proj]").layout.training.adapter_targets, both);
+  EXPECT_EQ(read("[mlp.experts.gate_up_proj, mlp.experts.down_proj]").layout.training->adapter_targets, both);
   EXPECT_EQ(read("[mlp.gate.weight]").unknown, std::vector<std::string>{"lora_target_parameters"});
 }
 
@@ -350,8 +350,8 @@ TEST(TunerKeys, ThoseOfLlamaFactorysNewerForm) {
   EXPECT_EQ(in.layout.recompute, Recompute::full) << "its default";
   EXPECT_EQ(in.layout.precision, Precision::bf16) << "its default";
   EXPECT_TRUE(in.layout.offload_optimizer);
-  EXPECT_EQ(in.layout.training.adapter_rank, 16);
-  EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(in.layout.training->adapter_rank, 16);
+  EXPECT_EQ(in.layout.training->frozen_format, FrozenFormat::nf4);
   EXPECT_FALSE(contains(in.execution, std::string("nested_scales=false")));
   EXPECT_TRUE(contains(read("peft_config: {name: lora, r: 16}\nquant_config: {name: bnb, quantization_bit: "
                             "4, double_quantization: false}\n")
@@ -360,7 +360,7 @@ TEST(TunerKeys, ThoseOfLlamaFactorysNewerForm) {
   const Imported plain = read("enable_activation_checkpointing: false\nbf16: false\n");
   EXPECT_EQ(plain.layout.recompute, Recompute::none);
   EXPECT_EQ(plain.layout.precision, Precision::fp32);
-  EXPECT_FALSE(plain.layout.training.adapts());
+  EXPECT_FALSE(plain.layout.training->adapts());
   EXPECT_EQ(plain.framework, "transformers-ddp");
   using Keys = std::vector<std::string>;
   EXPECT_EQ(read("dist_config: {name: fsdpturbo, ep_size: 4}\n").unknown,

@@ -33,7 +33,7 @@ TEST(TunerLaunch, AxolotlQuantisesForQloraAlone) {
   const std::string recipe =
       "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nbf16: true\nload_in_4bit: true\nlora_r: 8\n";
   const Imported qlora = read_any("q.yaml", recipe + "adapter: qlora\nlora_target_linear: true\n");
-  EXPECT_EQ(qlora.layout.training.frozen_format, FrozenFormat::nf4);
+  EXPECT_EQ(qlora.layout.training->frozen_format, FrozenFormat::nf4);
   const Imported lora = read_any("q.yaml", recipe + "adapter: lora\nlora_target_linear: true\n");
   EXPECT_EQ(lora.unknown, std::vector<std::string>{"load_in_4bit"}) << "frozen weights in fp32";
 }
@@ -60,7 +60,7 @@ TEST(TunerLaunch, AxolotlKeepsFourBitsOffTheGpuUntilTheyAreSharded) {
 // and in TRL 1.16.0 and transformers where it is asked for.
 TEST(TunerLaunch, ScalesOfFourBitsAreThoseOfTheProgram) {
   const auto nested = [](const Imported& in) {
-    EXPECT_EQ(in.layout.training.frozen_format, FrozenFormat::nf4);
+    EXPECT_EQ(in.layout.training->frozen_format, FrozenFormat::nf4);
     EXPECT_EQ(in.unknown, std::vector<std::string>{});
     return !contains(in.execution, std::string("nested_scales=false"));
   };
@@ -156,8 +156,9 @@ TEST(TunerLaunch, TrlAdaptsWhatPeftNamesForAType) {
     return read_any("trl.sh", std::string("trl sft --use_peft --max_length 2048") + kOf8B + options + "\n")
         .layout.training;
   };
-  EXPECT_EQ(read("").adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv}) << "queries and values";
-  EXPECT_EQ(read("--lora_target_modules all-linear").adapter_targets.size(), 4u);
+  EXPECT_EQ(read("")->adapter_targets, std::vector<AdapterTarget>{AdapterTarget::qkv})
+      << "queries and values";
+  EXPECT_EQ(read("--lora_target_modules all-linear")->adapter_targets.size(), 4u);
 }
 
 TEST(TunerLaunch, AxolotlsDegreesAreRead) {

@@ -22,7 +22,7 @@ TEST(Adapters, HaveTheParametersThatTheirLibrariesPrint) {
   Layout l = one_rank(model);
   l.training = lora(16);
   EXPECT_EQ(share_of(model, l).total(), 41'943'040);
-  l.execution.kernels.one_adapter_per_product = true;
+  l.execution.edit().kernels.one_adapter_per_product = true;
   const int64_t each = 16 * ((4096 + 6144) + (4096 + 4096) + (4096 + 2 * 14336) + (14336 + 4096));
   EXPECT_EQ(share_of(model, l).total(), 32 * each);
 }
@@ -35,8 +35,8 @@ TEST(Adapters, StandBesideModulesThatAreTrainedWhole) {
   const auto with = [&](FrozenFormat format, std::vector<FrozenPart> further) {
     Layout l = one_rank(model);
     l.training = lora(16, format);
-    l.training.frozen = layers;
-    l.training.frozen.insert(l.training.frozen.end(), further.begin(), further.end());
+    l.training.edit().frozen = layers;
+    l.training.edit().frozen.insert(l.training->frozen.end(), further.begin(), further.end());
     return share_of(model, l);
   };
   for (const FrozenFormat format : {FrozenFormat::bf16, FrozenFormat::nf4}) {
@@ -98,8 +98,8 @@ TEST(Adapters, InFourBitsFitWhereTheirPaperSaysSo) {
   EXPECT_NEAR(all, 65.3e9, 0.5e9);
   l.training = lora(64, FrozenFormat::nf4);
   // Adapters and their gradients in 16 bits, moments in 32 (section 4, and its code).
-  l.execution.states.weight_bytes = l.execution.states.gradient_bytes = 2;
-  l.execution.states.optimizer_bytes = 8;
+  l.execution.edit().states.weight_bytes = l.execution.edit().states.gradient_bytes = 2;
+  l.execution.edit().states.optimizer_bytes = 8;
   const StageFootprint f = footprint_of(model, l, 512);
   const double tables = 2.0 * double(model.vocab * model.hidden);
   const ParameterShare share = share_of(model, l);
@@ -122,7 +122,7 @@ TEST(Adapters, OverFewBitsHaveOneWeightInSixteen) {
       l.recompute = Recompute::full;
       l.training = lora(16);
       const StageFootprint wide = footprint_of(model, l, 16);
-      l.training.frozen_format = format;
+      l.training.edit().frozen_format = format;
       const StageFootprint narrow = footprint_of(model, l, 16);
       const auto more = double(narrow.forward_workspace_bytes - wide.forward_workspace_bytes);
       const auto backward = double(narrow.backward_workspace_bytes - wide.backward_workspace_bytes);
@@ -137,7 +137,7 @@ TEST(Adapters, OfExpertsAreOneForEachExpert) {
   l.training = lora(8);
   const ParameterShare without = share_of(model, l);
   EXPECT_EQ(without.expert, 0);
-  l.training.adapter_targets = {AdapterTarget::experts};
+  l.training.edit().adapter_targets = {AdapterTarget::experts};
   const ParameterShare share = share_of(model, l);
   EXPECT_EQ(share.dense, 0);
   EXPECT_EQ(share.expert, 32 * 8 * 8 * ((4096 + 2 * 14336) + (14336 + 4096)));
@@ -174,7 +174,7 @@ TEST(Adapters, OverFourBitsHaveScalesInThirtyTwoUnlessTheseAreQuantisedAgain) {
   Layout l = one_rank(model);
   l.training = lora(16, FrozenFormat::nf4);
   const auto frozen = [&](bool nested) {
-    l.execution.states.nested_scales = nested;
+    l.execution.edit().states.nested_scales = nested;
     return double(share_of(model, l).scale_bytes);
   };
   EXPECT_NEAR(frozen(true), 32 * 218'103'808.0 * 0.126953125 / 8.0, 1e3);
@@ -191,7 +191,7 @@ TEST(Adapters, OverFewBitsAreWholeOnEachDeviceBeforeTheyAreSharded) {
     const auto peak = [&](const char* framework, FrozenFormat format, int64_t start) {
       Layout l = one_rank(model);
       l.execution = frameworks::load_framework(framework, "test");
-      if (start >= 0) l.execution.states.whole_at_start = start;
+      if (start >= 0) l.execution.edit().states.whole_at_start = start;
       l.data = l.shard = ranks;
       l.zero = 3;
       l.recompute = Recompute::full;
@@ -240,7 +240,7 @@ TEST(Adapters, OverFourBitsWidenNoExpertThatIsStoredInSixteen) {
   Layout l = one_rank(model);
   l.training = lora(16, FrozenFormat::nf4);
   const auto widened = [&](bool narrows) {
-    l.execution.states.narrows_experts = narrows;
+    l.execution.edit().states.narrows_experts = narrows;
     int64_t weights = 0;
     for (const Operator& op : layer_program(model, 60, l, 2048).operators)
       weights += op.module == Module::widen ? op.shape.rows * op.shape.columns : 0;
@@ -258,9 +258,9 @@ TEST(Adapters, OfExpertsKeepTheirSumWithAllExperts) {
     const ModelSpec model = load_model(name);
     Layout l = one_rank(model);
     l.training = lora(8);
-    l.training.adapter_targets = {AdapterTarget::experts};
+    l.training.edit().adapter_targets = {AdapterTarget::experts};
     const auto kept = [&](bool merges) {
-      l.execution.kept.merges_expert_adapters = merges;
+      l.execution.edit().kept.merges_expert_adapters = merges;
       return saved_bytes(layer_program(model, 0, l, 2048), Recompute::none);
     };
     const MixtureOfExperts& e = *model.moe();
@@ -276,9 +276,9 @@ TEST(Adapters, OfExpertsMayHaveTwiceTheRankOnTheFirstProduct) {
   const ModelSpec model = load_model("deepseek-v2-lite");
   Layout l = one_rank(model);
   l.training = lora(16);
-  l.training.adapter_targets = {AdapterTarget::experts};
+  l.training.edit().adapter_targets = {AdapterTarget::experts};
   const auto trained = [&](int64_t factor) {
-    l.training.expert_rank_factor = factor;
+    l.training.edit().expert_rank_factor = factor;
     int64_t weights = 0;
     for (const Operator& op : layer_program(model, 1, l, 2048).operators)
       weights += op.module == Module::adapter ? op.parameters : 0;
@@ -304,7 +304,7 @@ TEST(Adapters, KeepTheMasksOfTheirDropout) {
   Layout l = one_rank(model);
   l.training = lora(16);
   const StageFootprint without = footprint_of(model, l);
-  l.execution.kept.adapter_dropout = true;
+  l.execution.edit().kept.adapter_dropout = true;
   const int64_t inputs = int64_t{2048} * 32 * (4096 * 6 + 14336);  // q, k, v, o, gate, up and down
   EXPECT_EQ(footprint_of(model, l).saved_bytes - without.saved_bytes, inputs);
 }

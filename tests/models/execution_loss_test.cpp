@@ -19,9 +19,9 @@ TEST(ExecutionLoss, LogitsAreCastAsOftenAsItSays) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.kernels.loss = LossKernel::fp32;
+  layout.execution.edit().kernels.loss = LossKernel::fp32;
   const auto loss = [&](int64_t copies) {
-    layout.execution.kept.logit_copies = copies;
+    layout.execution.edit().kept.logit_copies = copies;
     return head_program(model, layout, 4096).operators.back();
   };
   const int64_t logits = 4096 * model.vocab;
@@ -37,21 +37,21 @@ TEST(ExecutionLoss, ALossOverTensorRanksHoldsMoreCopies) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.kernels.loss = LossKernel::fp32;
-  layout.execution.kept.logit_copies = 3;
+  layout.execution.edit().kernels.loss = LossKernel::fp32;
+  layout.execution.edit().kept.logit_copies = 3;
   const auto more = [&](int64_t tensor, int64_t Operator::*bytes) {
     layout.tensor = tensor;
-    layout.execution.kept.split_logit_copies = 0;
+    layout.execution.edit().kept.split_logit_copies = 0;
     const int64_t before = head_program(model, layout, 4096).operators.back().*bytes;
-    layout.execution.kept.split_logit_copies = 1;
+    layout.execution.edit().kept.split_logit_copies = 1;
     return head_program(model, layout, 4096).operators.back().*bytes - before;
   };
   const int64_t logits = 4096 * model.vocab;
   EXPECT_EQ(more(8, &Operator::forward_workspace_bytes), 4 * logits / 8);
   EXPECT_EQ(more(2, &Operator::forward_workspace_bytes), 4 * logits / 2);
   EXPECT_EQ(more(1, &Operator::forward_workspace_bytes), 0);
-  layout.execution.kernels.loss = LossKernel::fused;
-  layout.execution.kernels.elementwise = ElementwiseKernels::compiled;
+  layout.execution.edit().kernels.loss = LossKernel::fused;
+  layout.execution.edit().kernels.elementwise = ElementwiseKernels::compiled;
   EXPECT_EQ(more(8, &Operator::backward_workspace_bytes), 2 * logits / 8);
 }
 
@@ -61,9 +61,9 @@ TEST(ExecutionLoss, GatheredLogitsArriveBesideThemselves) {
   Layout layout;
   layout.precision = Precision::bf16;
   layout.tensor = 4;
-  layout.execution.kernels.loss = LossKernel::fp32;
+  layout.execution.edit().kernels.loss = LossKernel::fp32;
   const auto loss = [&](bool gathers) {
-    layout.execution.kernels.gathers_logits = gathers;
+    layout.execution.edit().kernels.gathers_logits = gathers;
     return head_program(model, layout, 4096).operators.back();
   };
   const int64_t logits = 4096 * model.vocab;
@@ -79,7 +79,7 @@ TEST(ExecutionLoss, LogitsInFp32CostFourBytesEachMore) {
     Layout layout;
     layout.precision = Precision::bf16;
     layout.layers_per_stage = {32};
-    layout.execution.kernels.loss = loss;
+    layout.execution.edit().kernels.loss = loss;
     return saved_bytes(head_program(model, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(LossKernel::fp32) - kept(LossKernel::own), 4 * 4096 * model.vocab);
@@ -94,7 +94,7 @@ TEST(ExecutionLoss, ALossByChunksHoldsTheHeadsGradientWhole) {
   const ModelSpec model = load_model("llama3-8b");
   const int64_t head = model.vocab * model.hidden + model.hidden;
   const auto forward_peak = [&](Layout layout, LossKernel loss) {
-    layout.execution.kernels.loss = loss;
+    layout.execution.edit().kernels.loss = loss;
     const StageFootprint last = stage_footprints(model, layout, {64, 4096}).back();
     return last.forward_workspace_bytes + last.gradient_bytes;
   };
@@ -111,7 +111,7 @@ TEST(ExecutionLoss, ALossByChunksHoldsTheHeadsGradientWhole) {
   Layout stages = two_stages(load_framework("torchtitan", "test"));
   stages.data = stages.shard = 4;
   stages.zero = 2;
-  stages.execution.kernels.loss = LossKernel::fused;
+  stages.execution.edit().kernels.loss = LossKernel::fused;
   const int64_t whole = stage_footprints(model, stages, {64, 4096}).back().gradient_bytes;
   EXPECT_NEAR(double(forward_peak(stages, LossKernel::chunked) - whole - chunk) / double(head), 12.0, 0.01);
   EXPECT_LT(forward_peak(stages, LossKernel::fused) - whole, 4 * head);
@@ -126,7 +126,7 @@ TEST(ExecutionLoss, ChunksOfLongMicroBatchesHoldTheirLogits) {
   layout.layers_per_stage = {32};
   layout.execution = load_framework("torchtitan", "test");
   const auto workspace = [&](ElementwiseKernels kernels) {
-    layout.execution.kernels.elementwise = kernels;
+    layout.execution.edit().kernels.elementwise = kernels;
     return head_program(model, layout, 4096).operators.back().forward_workspace_bytes;
   };
   const int64_t logits = 4096 * model.vocab, rest = 3 * 4 * 8 * 4096 + 4 * 8 * 4096 * model.hidden;

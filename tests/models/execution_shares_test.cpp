@@ -20,7 +20,7 @@ TEST(ExecutionShares, MastersAreGatheredInSixteenBits) {
   layout.layers_per_stage = {32};
   layout.data = layout.shard = 8;
   layout.zero = 3;
-  layout.execution.states.weight_bytes = 4;
+  layout.execution.edit().states.weight_bytes = 4;
   const auto bytes = double(stage_footprints(model, layout, {8, 4096}).front().parameter_bytes);
   const double parameters = 8.03e9, head = double(model.vocab * model.hidden);
   EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
@@ -37,7 +37,7 @@ TEST(ExecutionShares, InAPipelineWhatIsShardedMayStayWhole) {
   const double parameters = 32.0 / 2 * 218'112'000 + double(model.vocab * model.hidden);
   EXPECT_NEAR(double(kept.parameter_bytes) / (parameters * (4.0 / 8 + 2)), 1.0, 1e-3);
   EXPECT_NEAR(double(kept.gradient_bytes) / (parameters * 4), 1.0, 1e-3);
-  layout.execution.traffic.keeps_gathered_in_pipeline = false;
+  layout.execution.edit().traffic.keeps_gathered_in_pipeline = false;
   const StageFootprint sharded = stage_footprints(model, layout, {64, 4096}).front();
   EXPECT_LT(sharded.parameter_bytes, kept.parameter_bytes / 2);
   EXPECT_LT(sharded.gradient_bytes, kept.gradient_bytes / 2);
@@ -55,7 +55,7 @@ TEST(ExecutionShares, DeferredSumsOfGradientsStayWholeInTheirOwnType) {
     layout.zero = 3;
     layout.layers_per_stage = {32};
     const StageFootprint shared = stage_footprints(model, layout, {64, 4096}).front();
-    layout.execution.traffic.defers_gradient_sums = true;
+    layout.execution.edit().traffic.defers_gradient_sums = true;
     const StageFootprint whole = stage_footprints(model, layout, {64, 4096}).front();
     EXPECT_NEAR(double(whole.gradient_bytes) / (8.03e9 * bytes), 1.0, 1e-3) << framework;
     EXPECT_LT(shared.gradient_bytes, whole.gradient_bytes / 2) << framework;
@@ -113,7 +113,7 @@ TEST(ExecutionShares, SharesOfWholeRowsArePadded) {
     layout.layers_per_stage = {model.layers.count()};
     layout.data = layout.shard = shards;
     layout.zero = 3;
-    layout.execution.states.shards_whole_rows = whole_rows;
+    layout.execution.edit().states.shards_whole_rows = whole_rows;
     return double(stage_footprints(model, layout, {shards, 128}).front().optimizer_bytes);
   };
   for (const char* name : {"llama3-8b", "llama3.2-1b", "mistral-7b"}) {
@@ -134,7 +134,7 @@ TEST(ExecutionShares, PaddingOfRowsIsMovedToo) {
   layout.layers_per_stage = {32};
   layout.data = layout.shard = 768;
   layout.zero = 3;
-  layout.execution.states.shards_whole_rows = true;
+  layout.execution.edit().states.shards_whole_rows = true;
   const StagePieces pieces(model, layout, 128);
   const StageContent all{0, 32, true, true};
   const KindCounts layers = pieces.kinds().count(0, 32);

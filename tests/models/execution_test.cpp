@@ -65,7 +65,7 @@ TEST(Execution, TheHeadRunsInFp8OnlyWhereItIsTold) {
         ->shape.precision;
   };
   EXPECT_EQ(output(), Precision::bf16);
-  layout.execution.kernels.fp8_head = true;
+  layout.execution.edit().kernels.fp8_head = true;
   EXPECT_EQ(output(), Precision::mxfp8);
   layout.precision = Precision::bf16;
   EXPECT_EQ(output(), Precision::bf16);
@@ -79,7 +79,7 @@ TEST(Execution, InputsOfProductsInFp8WaitAsTheirLibraryKeepsThem) {
   const auto kept = [&](const char* framework, Precision precision, ElementwiseKernels kernels) {
     Layout layout;
     layout.execution = load_framework(framework, "test");
-    layout.execution.kernels.elementwise = kernels;
+    layout.execution.edit().kernels.elementwise = kernels;
     layout.precision = precision;
     return saved_bytes(layer_program(model, 0, layout, 2048), Recompute::none);
   };
@@ -108,8 +108,8 @@ TEST(Execution, SelectiveRecomputeKeepsThePapersBytes) {
   Layout layout;
   layout.precision = Precision::fp16;
   layout.tensor = 8;
-  layout.execution.kernels.attention = AttentionKernel::unfused;
-  layout.execution.kernels.dropout = layout.execution.kept.keeps_core_output = true;
+  layout.execution.edit().kernels.attention = AttentionKernel::unfused;
+  layout.execution.edit().kernels.dropout = layout.execution.edit().kept.keeps_core_output = true;
   const double sbh = 2048.0 * double(model.hidden);
   const auto kept = double(saved_bytes(layer_program(model, 0, layout, 2048), Recompute::selective));
   EXPECT_NEAR(kept / (sbh * (10 + 24.0 / 8)), 1.0, 0.002);
@@ -125,7 +125,7 @@ TEST(Execution, EmptyGradientsStayOncePerShape) {
   layout.pipeline = 2;
   layout.layers_per_stage = {40, 40};
   const auto stages = [&](bool empty) {
-    layout.execution.kept.empty_gradients = empty;
+    layout.execution.edit().kept.empty_gradients = empty;
     return stage_footprints(model, layout, {8, 4096});
   };
   const auto without = stages(false), with = stages(true);
@@ -133,7 +133,7 @@ TEST(Execution, EmptyGradientsStayOncePerShape) {
   EXPECT_EQ(with[0].forward_workspace_bytes - without[0].forward_workspace_bytes, shapes);
   EXPECT_EQ(with[0].backward_workspace_bytes - without[0].backward_workspace_bytes, shapes);
   const auto backward = [&](bool empty) {
-    layout.execution.kept.empty_gradients = empty;
+    layout.execution.edit().kept.empty_gradients = empty;
     int64_t sum = 0;
     for (const Operator& op : head_program(model, layout, 4096).operators) sum += op.backward_workspace_bytes;
     return sum;
@@ -150,9 +150,9 @@ TEST(Execution, PlainAttentionCopiesItsScores) {
   layout.precision = Precision::bf16;
   layout.tensor = 8;
   layout.micro_batch = 2;
-  layout.execution.kernels.dropout = true;
+  layout.execution.edit().kernels.dropout = true;
   const auto core = [&](AttentionKernel kernel) {
-    layout.execution.kernels.attention = kernel;
+    layout.execution.edit().kernels.attention = kernel;
     const LayerProgram layer = layer_program(model, 0, layout, 2048);
     return *std::find_if(layer.operators.begin(), layer.operators.end(),
                          [](const Operator& op) { return op.shape.kind == OperatorKind::attention; });
@@ -216,7 +216,7 @@ TEST(Execution, ExpertOutputsStayForTheirScores) {
   Layout layout;
   layout.precision = Precision::bf16;
   const auto kept = [&](bool keeps) {
-    layout.execution.kept.keeps_expert_outputs = keeps;
+    layout.execution.edit().kept.keeps_expert_outputs = keeps;
     return saved_bytes(layer_program(model, model.layers.count() - 1, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(true) - kept(false), 2 * 4096 * 8 * model.hidden);
@@ -228,7 +228,7 @@ TEST(Execution, EagerGatesKeepTheirActivation) {
   Layout layout;
   layout.precision = Precision::bf16;
   const auto kept = [&](ElementwiseKernels kernels) {
-    layout.execution.kernels.elementwise = kernels;
+    layout.execution.edit().kernels.elementwise = kernels;
     return saved_bytes(layer_program(model, 0, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused),
@@ -241,7 +241,8 @@ TEST(Execution, EverySecondProductStays) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.kept.keeps_every_second_product = layout.execution.kept.keeps_core_output = true;
+  layout.execution.edit().kept.keeps_every_second_product = layout.execution.edit().kept.keeps_core_output =
+      true;
   const int64_t tokens = 4096, hidden = 4096, keys = 1024, ffn = 14336, heads = 32;
   const LayerProgram with_core = layer_program(model, 0, layout, tokens);
   const int64_t products = hidden + keys + ffn + hidden;
@@ -258,7 +259,7 @@ TEST(Execution, EverySecondProductStays) {
   EXPECT_EQ(again(with_core, "mlp.down"), 0.0);
   EXPECT_EQ(again(with_core, "attention.core"), 0.0);
   EXPECT_EQ(again(with_core, "mlp.norm"), 1.0);
-  layout.execution.kept.keeps_core_output = false;
+  layout.execution.edit().kept.keeps_core_output = false;
   const LayerProgram without = layer_program(model, 0, layout, tokens);
   EXPECT_EQ(saved_bytes(without, Recompute::selective), 2 * tokens * (hidden + products));
   EXPECT_EQ(again(without, "attention.core"), 1.0);
@@ -280,7 +281,7 @@ TEST(Execution, OneProductOfQueriesKeysAndValuesStaysAsAWhole) {
   EXPECT_EQ(kept(model), 2 * tokens * (4096 + 6144 + 14336 + 4096 + 4096) + 4 * tokens * heads);
   EXPECT_EQ(kept(load_model("qwen3-32b")),
             2 * tokens * (5120 + 10240 + 25600 + 5120 + 8192) + 4 * tokens * 64);
-  layout.execution.kept.one_product_of_queries_keys_values = false;
+  layout.execution.edit().kept.one_product_of_queries_keys_values = false;
   EXPECT_EQ(kept(model), 2 * tokens * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * tokens * heads);
 }
 
@@ -289,14 +290,14 @@ TEST(Execution, OneProductOfQueriesKeysAndValuesStaysAsAWhole) {
 TEST(Execution, RmsNormsOfSingleOperatorsKeepMore) {
   Layout layout;
   layout.precision = Precision::bf16;
-  layout.execution.kernels.elementwise = ElementwiseKernels::eager;
+  layout.execution.edit().kernels.elementwise = ElementwiseKernels::eager;
   const auto kept = [&](const char* name, int64_t bytes) {
-    layout.execution.kept.rms_norm_bytes = bytes;
+    layout.execution.edit().kept.rms_norm_bytes = bytes;
     return saved_bytes(layer_program(load_model(name), 0, layout, 1024), Recompute::none);
   };
   EXPECT_EQ(kept("llama3-8b", 4) - kept("llama3-8b", 0), 2 * 4 * 1024 * 4096);
   EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
-  layout.execution.kernels.elementwise = ElementwiseKernels::compiled;
+  layout.execution.edit().kernels.elementwise = ElementwiseKernels::compiled;
   EXPECT_EQ(kept("llama3-8b", 4), kept("llama3-8b", 0));
 }
 
@@ -307,7 +308,7 @@ TEST(Execution, ReceivedTensorsNeedNoSlots) {
   layout.pipeline = 4;
   layout.layers_per_stage = {8, 8, 8, 8};
   const auto middle = [&](bool in_place) {
-    layout.execution.kept.receives_in_place = in_place;
+    layout.execution.edit().kept.receives_in_place = in_place;
     return stage_footprints(model, layout, {8, 4096})[1];
   };
   const StageFootprint slots = middle(false), in_place = middle(true);
@@ -363,7 +364,7 @@ TEST(Execution, PyTorchsWeightGradientsWaitWithAllThatWasSaved) {
   for (const char* framework : {"torchtitan", "pytorch", "automodel"}) {
     Layout layout = two_stages(load_framework(framework, "test"));
     layout.schedule = "zb-h1";
-    layout.execution.kernels.elementwise = ElementwiseKernels::eager;
+    layout.execution.edit().kernels.elementwise = ElementwiseKernels::eager;
     const StageFootprint first = stage_footprints(model, layout, {8, 4096}).front();
     const double layers = 16.0 * double(kMiB);
     EXPECT_NEAR(double(first.saved_bytes) / layers / 656, 1.0, 0.03) << framework;
@@ -389,8 +390,8 @@ TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
   split.tensor = split.expert = split.expert_tensor = split.data = 2;
   split.precision = Precision::bf16;
   Layout adapted = split, narrow = split;
-  adapted.training.adapter_rank = 8;
-  adapted.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::up};
+  adapted.training.edit().adapter_rank = 8;
+  adapted.training.edit().adapter_targets = {AdapterTarget::qkv, AdapterTarget::up};
   narrow.precision = Precision::fp8;
   std::map<std::string, int> changed;
   for (const std::string& name : zoo_names()) {
@@ -408,7 +409,7 @@ TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
       const auto before = outcome();
       for (const auto& [which, change] : switches) {
         layout.execution = {};
-        change(layout.execution);
+        change(layout.execution.edit());
         changed[which] += outcome() == before ? 0 : 1;
       }
     }

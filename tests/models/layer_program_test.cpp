@@ -173,8 +173,8 @@ TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
   for (const int64_t tensor : {1, 8}) {
     for (const int64_t sequence : {1024, 2048}) {
       Layout layout = layout_of(tensor, 2, Precision::fp16);
-      layout.execution.kernels.attention = AttentionKernel::unfused;
-      layout.execution.kernels.dropout = true;
+      layout.execution.edit().kernels.attention = AttentionKernel::unfused;
+      layout.execution.edit().kernels.dropout = true;
       const double sbh = double(sequence * 2 * m.hidden), t = double(tensor);
       const double scores = 5.0 * double(m.attention().heads) * double(sequence) / double(m.hidden);
       const auto kept = [&](Recompute recompute) {
@@ -196,8 +196,8 @@ TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfI
   const ModelSpec m = load_model("gpt3-175b");
   Layout layout = layout_of(8, 1, Precision::fp16);
   layout.sequence_parallel = true;
-  layout.execution.kernels.attention = AttentionKernel::unfused;
-  layout.execution.kernels.dropout = true;
+  layout.execution.edit().kernels.attention = AttentionKernel::unfused;
+  layout.execution.edit().kernels.dropout = true;
   const LayerProgram layer = layer_program(m, 0, layout, 2048);
   const double saved =
       1.0 - double(saved_bytes(layer, Recompute::selective)) / double(saved_bytes(layer, Recompute::none));
@@ -275,7 +275,7 @@ TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
   Layout layout;
   layout.data = layout.expert = 8;
   const LayerProgram even = layer_program(model, 0, layout, 4096);
-  layout.execution.traffic.expert_load = 1.25;
+  layout.execution.edit().traffic.expert_load = 1.25;
   const LayerProgram loaded = layer_program(model, 0, layout, 4096);
   for (size_t i = 0; i < even.operators.size(); ++i) {
     const Operator &a = even.operators[i], &b = loaded.operators[i];
@@ -294,7 +294,7 @@ TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
     return found;
   };
   const std::vector<int64_t> together = rows();
-  layout.execution.traffic.expert_load = 1.0;
+  layout.execution.edit().traffic.expert_load = 1.0;
   EXPECT_EQ(together, rows()) << "all experts are on one rank";
 }
 
@@ -304,7 +304,7 @@ TEST(LayerProgram, WhatHasItsOwnKernelsTakesRoomOfItsOwn) {
   const ModelSpec m = load_model("gpt-oss-20b");
   Layout together = layout_of(1, 1, Precision::bf16);
   Layout apart = together;
-  apart.execution.kernels.extras_apart = true;
+  apart.execution.edit().kernels.extras_apart = true;
   const auto operators_of = [&](const Layout& layout) {
     const LayerProgram p = layer_program(m, 0, layout, 4096);
     std::map<std::string, Operator> by_name;
@@ -322,7 +322,7 @@ TEST(LayerProgram, WhatHasItsOwnKernelsTakesRoomOfItsOwn) {
   EXPECT_EQ(more("mlp.experts_down", &Operator::backward_workspace_bytes), results * 6);
   EXPECT_EQ(more("mlp.experts_up", &Operator::forward_workspace_bytes), 0);
   EXPECT_TRUE(with.at("attention.rotary").shape.extra);
-  apart.execution.kernels.fuses_experts = true;
+  apart.execution.edit().kernels.fuses_experts = true;
   with = operators_of(apart);
   EXPECT_EQ(more("mlp.experts_activation", &Operator::saved_bytes), 0);
   EXPECT_EQ(more("mlp.experts_down", &Operator::forward_workspace_bytes), 0);

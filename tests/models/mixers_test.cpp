@@ -43,7 +43,7 @@ TEST(Mixers, KeepWhatTheirKernelsKeep) {
                                     {"nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 184832.0}}) {
     const ModelSpec model = published(file);
     Layout layout = in_bf16();
-    layout.execution.kept.keeps_whole_projection = false;
+    layout.execution.edit().kept.keeps_whole_projection = false;
     const LayerProgram layer = layer_program(model, first_linear(model), layout, 4096);
     EXPECT_NEAR(sum_of_mixer(layer, [](const Operator& op) { return op.saved_bytes; }) / 4096, bytes,
                 1e-3 * bytes)

@@ -59,10 +59,10 @@ Layout in_16_bits() {
 
 Layout with_adapters(FrozenFormat format) {
   Layout layout = in_16_bits();
-  layout.training.adapter_rank = 8;
+  layout.training.edit().adapter_rank = 8;
   for (const auto& [target, name] : EnumNames<AdapterTarget>::table())
-    layout.training.adapter_targets.push_back(target);
-  layout.training.frozen_format = format;
+    layout.training.edit().adapter_targets.push_back(target);
+  layout.training.edit().frozen_format = format;
   return layout;
 }
 
@@ -124,7 +124,7 @@ TEST(Modules, EveryOffloadModuleMovesItsOperators) {
       {OffloadModule::moe_act, {"mlp.experts_activation"}}};
   for (const auto& [module, names] : expected) {
     Layout layout = in_16_bits();
-    layout.training.offloaded = {module};
+    layout.training.edit().offloaded = {module};
     EXPECT_EQ(names_where(layout, [](const Operator& op) { return op.offloaded_bytes > 0; }), names)
         << enum_name(module);
   }
@@ -162,7 +162,7 @@ TEST(Modules, EveryFrozenPartHasItsProducts) {
         "next_token.projection"}}};
   for (const auto& [part, names] : expected) {
     Layout layout = in_16_bits();
-    layout.training.frozen = {part};
+    layout.training.edit().frozen = {part};
     const auto is_frozen_product = [](const Operator& op) {
       const bool product =
           op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
@@ -211,7 +211,7 @@ TEST(Modules, EveryRecomputeModuleTouchesItsOperators) {
             (Changed{{"mlp.shared.activation", "mlp.shared.down", "mlp.shared.up"},
                      {"mlp.shared.activation", "mlp.shared.down"}}));
   Layout of_megatron = in_16_bits();
-  of_megatron.execution.kept.keeps_whole_projection = false;
+  of_megatron.execution.edit().kept.keeps_whole_projection = false;
   EXPECT_EQ(changed_by({"gdn_norm_out"}, of_megatron), (Changed{{"mixer.norm"}, {"mixer.output"}}));
   EXPECT_EQ(changed_by({"mhc"}),
             (Changed{{"attention.mixture", "attention.streams", "mlp.mixture", "mlp.streams"},

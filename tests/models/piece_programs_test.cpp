@@ -88,7 +88,7 @@ TEST(StagePieces, FrameworksWorkWithTheHeadAndItsModulesAtOnce) {
   const auto all_pieces = [&] { return sum(PiecePrograms(model, layout, 4096).last_stage()); };
   EXPECT_LT(last_stage().backward_workspace_bytes, all_pieces()) << "our runtime frees between pieces";
   layout.execution = frameworks::load_framework("megatron-core", "test");
-  layout.execution.kept.empty_gradients = false;
+  layout.execution.edit().kept.empty_gradients = false;
   const StageFootprint last = last_stage();
   EXPECT_EQ(last.backward_workspace_bytes, all_pieces() + last.boundary_bytes) << "with what was received";
 }

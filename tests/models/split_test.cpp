@@ -109,15 +109,15 @@ TEST(Split, ZeroSharesOutWhatItsStageSays) {
   EXPECT_EQ(bytes(0).optimizer_bytes, 0);
   // DeepSpeed moves the shares of gradients to the host, too: of the piece at work alone they stay. With ZeRO
   // 2 it does so only where sums have the type of the weights.
-  layout.execution.states.offloads_gradients = true;
+  layout.execution.edit().states.offloads_gradients = true;
   EXPECT_EQ(bytes(1).gradient_bytes, all.gradient_bytes);
   EXPECT_EQ(bytes(2).gradient_bytes, gradients.gradient_bytes) << "sums in fp32";
   const auto piece = double(largest) * double(all.gradient_bytes) / double(count);
   EXPECT_NEAR(double(bytes(3).gradient_bytes), piece, 1e-3 * double(all.gradient_bytes));
-  layout.execution.states.gradient_bytes = 2;
+  layout.execution.edit().states.gradient_bytes = 2;
   EXPECT_NEAR(double(bytes(2).gradient_bytes), piece / 2.0, 1e-3 * double(all.gradient_bytes));
-  layout.execution.states.gradient_bytes = 0;
-  layout.execution.states.offloads_gradients = false;
+  layout.execution.edit().states.gradient_bytes = 0;
+  layout.execution.edit().states.offloads_gradients = false;
   // Two moments and a master weight, in fp32, too.
   for (const Precision precision : {Precision::bf16, Precision::fp32}) {
     layout.precision = precision;

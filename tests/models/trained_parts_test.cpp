@@ -20,7 +20,7 @@ TEST(FrozenParts, AloneAreWithoutGradients) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   const ParameterShare all = share_of(model, l);
-  l.training.frozen = {FrozenPart::embedding, FrozenPart::head};
+  l.training.edit().frozen = {FrozenPart::embedding, FrozenPart::head};
   const ParameterShare share = share_of(model, l);
   const int64_t tables = 2 * model.vocab * model.hidden;
   EXPECT_EQ(all.total() - share.total(), tables + model.hidden);  // and the last norm
@@ -34,7 +34,7 @@ TEST(Optimizers, KeepWhatTheirPapersSay) {
   Layout l = one_rank(model);
   const auto parameters = double(share_of(model, l).total());
   const auto bytes_of = [&](OptimizerKind kind) {
-    l.training.optimizer = kind;
+    l.training.edit().optimizer = kind;
     return double(footprint_of(model, l).optimizer_bytes) / parameters;
   };
   EXPECT_NEAR(bytes_of(OptimizerKind::adamw), 12.0, 0.01);
@@ -51,12 +51,12 @@ TEST(Optimizers, InEightBitsStayWideOnSharesThatAreNoBlocks) {
   const auto wide_bytes = [](const char* name, int64_t ranks, int64_t block = 256) {
     const ModelSpec model = load_model(name);
     Layout l = one_rank(model);
-    l.training.optimizer = OptimizerKind::adamw8;
+    l.training.edit().optimizer = OptimizerKind::adamw8;
     l.zero = 3;
     l.data = l.shard = ranks;
-    l.execution.states.narrow_moment_block = 1;
+    l.execution.edit().states.narrow_moment_block = 1;
     const int64_t narrow = footprint_of(model, l).optimizer_bytes;
-    l.execution.states.narrow_moment_block = block;
+    l.execution.edit().states.narrow_moment_block = block;
     return double(footprint_of(model, l).optimizer_bytes - narrow);
   };
   EXPECT_NEAR(wide_bytes("gpt2-1.5b", 8), 6283.0 * 1600.0 * 6.0, 1.5e6) << "and vectors";
@@ -76,9 +76,9 @@ TEST(Optimizers, InEightBitsLeaveTablesWide) {
     const ModelSpec model = load_model(name);
     Layout l = one_rank(model);
     l.execution = frameworks::load_framework("transformers-ddp", "test");
-    l.training.optimizer = OptimizerKind::adamw8;
+    l.training.edit().optimizer = OptimizerKind::adamw8;
     const int64_t wide = footprint_of(model, l).optimizer_bytes;
-    l.execution.states.wide_table_moments = false;
+    l.execution.edit().states.wide_table_moments = false;
     EXPECT_NEAR(double(wide - footprint_of(model, l).optimizer_bytes), 6.0 * double(tables), 1e4) << name;
   }
   EXPECT_FALSE(frameworks::load_framework("transformers-fsdp", "test").states.wide_table_moments)
@@ -89,12 +89,12 @@ TEST(Optimizers, InEightBitsLeaveTablesWide) {
 TEST(Optimizers, OfNarrowStatesHaveNoFewerBytesThanTheyNeed) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
-  l.execution.states.optimizer_bytes = 4;
+  l.execution.edit().states.optimizer_bytes = 4;
   const auto parameters = double(share_of(model, l).total());
   for (const auto& [kind, bytes] : {std::pair{OptimizerKind::adamw8, 2.0 + 8.0 / 256},
                                     {OptimizerKind::sgd, 2.0},
                                     {OptimizerKind::adafactor, 0.0}}) {
-    l.training.optimizer = kind;
+    l.training.edit().optimizer = kind;
     EXPECT_NEAR(double(footprint_of(model, l).optimizer_bytes) / parameters, bytes, 0.001) << enum_name(kind);
   }
 }
@@ -122,7 +122,7 @@ TEST(Optimizers, GradientsInSixteenBitsTakeHalfTheBytes) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   const int64_t wide = footprint_of(model, l).gradient_bytes;
-  l.training.bf16_gradients = true;
+  l.training.edit().bf16_gradients = true;
   EXPECT_NEAR(double(footprint_of(model, l).gradient_bytes), 0.5 * double(wide), 1e3);
 }
 
@@ -140,9 +140,9 @@ TEST(Packing, RanksWaitForTheOneWithMostAttention) {
   const auto core_of = [&](double spread, int64_t data) {
     Layout l = one_rank(model);
     l.data = data;
-    l.training.packed_length = 1024.0;
-    l.training.packed_spread = spread;
-    l.training.packed_sequences = 1024;
+    l.training.edit().packed_length = 1024.0;
+    l.training.edit().packed_spread = spread;
+    l.training.edit().packed_sequences = 1024;
     double flop = 0.0;
     for (const Operator& op : layer_program(model, 0, l, 8192).operators)
       flop += op.name == "attention.core" ? forward_flop(op.shape) : 0.0;
@@ -157,7 +157,7 @@ TEST(Offload, MovesWhatTheNamedModulesKeep) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   const LayerProgram kept = layer_program(model, 0, l, 4096);
-  l.training.offloaded = {OffloadModule::core_attn, OffloadModule::attn_norm};
+  l.training.edit().offloaded = {OffloadModule::core_attn, OffloadModule::attn_norm};
   const LayerProgram moved = layer_program(model, 0, l, 4096);
   int64_t bytes = 0;
   for (size_t i = 0; i < kept.operators.size(); ++i) {
@@ -168,9 +168,9 @@ TEST(Offload, MovesWhatTheNamedModulesKeep) {
     bytes += after.offloaded_bytes;
   }
   EXPECT_EQ(saved_bytes(kept, Recompute::none) - saved_bytes(moved, Recompute::none), bytes);
-  l.training.offloaded.clear();
+  l.training.edit().offloaded.clear();
   const StageFootprint before = footprint_of(model, l, 4096);
-  l.training.offloaded = {OffloadModule::core_attn};
+  l.training.edit().offloaded = {OffloadModule::core_attn};
   const StageFootprint after = footprint_of(model, l, 4096);
   EXPECT_LT(after.saved_bytes + after.backward_workspace_bytes,
             before.saved_bytes + before.backward_workspace_bytes);
@@ -184,7 +184,7 @@ TEST(Offload, OfWeightsLeavesThePieceAtWork) {
   l.data = l.shard = 8;
   l.zero = 3;
   l.recompute = Recompute::full;
-  StateBytes& states = l.execution.states;
+  StateBytes& states = l.execution.edit().states;
   states.weight_bytes = 4;
   states.optimizer_bytes = 8;
   states.offloads_gradients = states.offloads_weights = true;
@@ -213,7 +213,7 @@ TEST(Offload, OfWeightsLeavesWhatStaysGathered) {
     l.zero = 2;
     l.recompute = Recompute::full;
     l.training = lora(16, format);
-    StateBytes& states = l.execution.states;
+    StateBytes& states = l.execution.edit().states;
     states.weight_bytes = 4;
     states.optimizer_bytes = 8;
     states.offloads_gradients = states.offloads_weights = true;
@@ -242,8 +242,8 @@ TEST(Offload, LeavesGradientsInTheHostsMemory) {
     l.data = l.shard = 8;
     l.zero = zero;
     l.offload_optimizer = true;
-    l.execution.states.gradient_bytes = gradient;
-    l.execution.states.offloads_weights |= weights;
+    l.execution.edit().states.gradient_bytes = gradient;
+    l.execution.edit().states.offloads_weights |= weights;
     const auto bytes = double(host_state_bytes(model, l, {8, 2048}).front());
     return bytes / (double(share_of(model, l).total()) / 8.0);
   };
@@ -266,7 +266,7 @@ TEST(Offload, OfAllThatLayersKeep) {
     Layout l = one_rank(model);
     l.recompute = recompute;
     const StageFootprint kept = footprint_of(model, l);
-    l.execution.kept.waits_on_host = true;
+    l.execution.edit().kept.waits_on_host = true;
     const StageFootprint left = footprint_of(model, l);
     const int64_t layer = (kept.saved_bytes - left.saved_bytes) / model.layers.count();
     EXPECT_GE(layer, 2048 * model.hidden * 2) << "at least its input";
@@ -282,13 +282,13 @@ TEST(QuantisationAware, ProductsKeepWhatTheyRound) {
   const ModelSpec model = load_model("llama3-8b");
   Layout l = one_rank(model);
   const StageFootprint plain = footprint_of(model, l);
-  l.execution.kept.rounded_weight_bytes = 19;
+  l.execution.edit().kept.rounded_weight_bytes = 19;
   const int64_t products =
       share_of(model, l).total() - model.vocab * model.hidden;  // all but the token table
   const auto weights = double(footprint_of(model, l).saved_bytes - plain.saved_bytes);
   EXPECT_NEAR(weights, 19.0 * double(products), 1e-3 * weights);
-  l.execution.kept.rounded_weight_bytes = 0;
-  l.execution.kept.rounded_input_bytes = 6;
+  l.execution.edit().kept.rounded_weight_bytes = 0;
+  l.execution.edit().kept.rounded_input_bytes = 6;
   const int64_t inputs =
       int64_t{2048} * (32 * (4096 + 4096 + 4096 + 14336) + 4096);  // qkv, output, up, down; head
   EXPECT_EQ(footprint_of(model, l).saved_bytes - plain.saved_bytes, 6 * inputs);

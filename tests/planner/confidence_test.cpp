@@ -169,7 +169,7 @@ TEST(NewKinds, AreLessSure) {
 TEST(NewKinds, AreSaid) {
   Plan plan = plan_with(0.5);
   EXPECT_EQ(describe_new_kind(plan), "");
-  plan.layout.training.adapter_rank = 8;
+  plan.layout.training.edit().adapter_rank = 8;
   plan.layout.precision = Precision::nvfp4;
   plan.prediction.confidence = sure(plan, kOneSource);
   EXPECT_EQ(describe_new_kind(plan),

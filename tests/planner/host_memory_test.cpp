@@ -102,7 +102,7 @@ TEST(HostMemory, AnOptimizerWithoutMomentsTakesNone) {
   PlanRequest r = host_request("tiny-llama", "this-machine:4");
   r.optimizer = OptimizerKind::adafactor;
   r.beyond_framework = true;
-  EXPECT_EQ(estimate(r).plan.layout.training.optimizer, OptimizerKind::adafactor);
+  EXPECT_EQ(estimate(r).plan.layout.training->optimizer, OptimizerKind::adafactor);
   EXPECT_GT(plan(r).prediction.step_time_s, 0.0) << "offload is among the layouts";
 }
 
@@ -142,10 +142,10 @@ TEST(CommunicatorBytes, GrowWithThePeersOfADomain) {
   const ClusterSpec nodes = profiler::load_cluster("dgx-h100:8", {});
   Layout l;
   l.data = 64;
-  l.execution.allocator.counts_each_buffer = false;
+  l.execution.edit().allocator.counts_each_buffer = false;
   const auto held = [&](const ClusterSpec& cluster, int64_t expert, bool once) {
     l.expert = expert;
-    l.execution.traffic.deduplicates_dispatch = once;
+    l.execution.edit().traffic.deduplicates_dispatch = once;
     return communicator_bytes(model, cluster, l, 4096).front();
   };
   constexpr int64_t kPeer = 32 * 12 << 20;

@@ -21,7 +21,7 @@ Plan measured_plan(Recompute recompute = Recompute::full) {
   plan.layout.recompute = recompute;
   plan.layout.precision = Precision::bf16;
   plan.layout.layers_per_stage = even_stages(plan.model.layers.count(), 4);
-  plan.layout.execution.framework = "some-framework";
+  plan.layout.execution.edit().framework = "some-framework";
   plan.cluster.device.kind = DeviceKind::gpu;
   plan.cluster.device.name = "some GPU";
   plan.cluster.device.bf16_flop_per_s = 989e12;
@@ -134,7 +134,7 @@ TEST(CountedFlop, IsTheModelsOwnWithoutRecompute) {
 
 TEST(CountedFlop, AddsTheForwardOfTheLayersThatAreRecomputed) {
   Plan all = measured_plan();
-  all.layout.execution.kept.recomputes_whole_layer = true;
+  all.layout.execution.edit().kept.recomputes_whole_layer = true;
   double head = 0.0;  // forward and backward of a sequence
   for (const models::Operator& op : models::head_program(all.model, {}, all.workload.sequence).operators)
     head += 3.0 * models::forward_flop(op.shape);

@@ -130,19 +130,19 @@ TEST_P(LiveTensors, PeakIsThatOfTheFrameworksOwnCode) {
   layout.precision = Precision::bf16;
   layout.execution = frameworks::as_class_of(model, frameworks::framework_named(m.framework, "test"),
                                              frameworks::load_framework(m.framework, "test"));
-  layout.training.adapter_rank = m.adapters;
+  layout.training.edit().adapter_rank = m.adapters;
   if (m.adapters > 0)
-    layout.training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
-                                       AdapterTarget::down};
-  layout.training.frozen_format = m.frozen;
+    layout.training.edit().adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
+                                              AdapterTarget::down};
+  layout.training.edit().frozen_format = m.frozen;
   SearchProblem problem;
   problem.training = layout.training;
   problem.execution = layout.execution;
   narrow_adapters(problem);
   layout.execution = problem.execution;
-  layout.execution.kernels.elementwise = ElementwiseKernels::eager;
-  layout.execution.kernels.loss = m.loss;
-  layout.execution.states.whole_at_start = 0;  // a step does not have the peak of the start
+  layout.execution.edit().kernels.elementwise = ElementwiseKernels::eager;
+  layout.execution.edit().kernels.loss = m.loss;
+  layout.execution.edit().states.whole_at_start = 0;  // a step does not have the peak of the start
   layout.data = layout.shard = m.data;
   layout.tensor = m.tensor;
   layout.sequence_parallel = m.tensor > 1;

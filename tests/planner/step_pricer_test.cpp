@@ -114,7 +114,7 @@ TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
   one.layers = one.recomputed = models::KindCounts(1);
   one.layers[0] = 1;
   for (const bool beside : {false, true}) {
-    layout.execution.traffic.sums_beside_weight_gradient = beside;
+    layout.execution.edit().traffic.sums_beside_weight_gradient = beside;
     for (const double bytes_per_s : {1e6, 1e8, 1e9}) {
       const PlainCost source(bytes_per_s);
       double alone = 0.0, whole = 0.0;
@@ -141,9 +141,10 @@ TEST(StepCost, GathersOfShardedWeightsReachAShareOfTheNetworksRate) {
     Layout data;
     data.data = data.shard = 8 * nodes;
     data.zero = 3;
-    data.execution.traffic.sharded_network_rate = rate;
+    data.execution.edit().traffic.sharded_network_rate = rate;
     test::Priced p("llama3-8b", "dgx-a100:" + std::to_string(nodes), data, "fsdp");
-    p.problem.execution.traffic.sharded_network_rate = p.layout.execution.traffic.sharded_network_rate = rate;
+    p.problem.execution.traffic.sharded_network_rate =
+        p.layout.execution.edit().traffic.sharded_network_rate = rate;
     const auto source = make_device_cost(p.problem.cluster, p.problem.execution);
     return sharded_traffic(p.layout, models::ParameterShare{int64_t{1} << 30, 0}, {}, *source);
   };

@@ -113,7 +113,7 @@ TEST(Streams, WhatDataParallelTrafficHidesIsNearTheClosedForm) {
     EXPECT_GE(fine_s, 0.975 * whole_s) << s.name;
     // Beside weight gradients, sums over tensor ranks and data-parallel traffic take compute from each other;
     // the closed form has each with the whole of it.
-    const double more = p.layout.execution.traffic.sums_beside_weight_gradient ? 1.006 : 1.002;
+    const double more = p.layout.execution->traffic.sums_beside_weight_gradient ? 1.006 : 1.002;
     EXPECT_LE(fine_s, more * whole_s + slower_s) << s.name;
   }
 }

@@ -197,7 +197,7 @@ TEST(Training, MuonMovesTheMatricesThatAreSharedOut) {
     Layout l = test::layout_of(1, 1, Recompute::none);
     l.data = l.shard = 16;
     l.zero = zero;
-    l.training.optimizer = OptimizerKind::muon;
+    l.training.edit().optimizer = OptimizerKind::muon;
     test::Priced p("llama3-8b", "dgx-h100:2", l, framework);
     const double s = evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
     Traffic& traffic = p.problem.execution.traffic;
@@ -326,7 +326,7 @@ TEST(Training, GradientsInSixteenBitsTravelFaster) {
 // What leaves in both passes takes no time until the link to the host's memory is the slowest.
 TEST(Training, ActivationsLeaveBesideTheWork) {
   Layout l = test::layout_of(1, 1, Recompute::none);
-  l.training.offloaded = {OffloadModule::core_attn};
+  l.training.edit().offloaded = {OffloadModule::core_attn};
   test::Priced p("llama3-8b", "dgx-h100:1", l);
   p.problem.memory_limit_bytes = int64_t{1} << 50;
   const auto step = [&](double bandwidth, bool offloads) {

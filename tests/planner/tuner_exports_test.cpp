@@ -52,7 +52,7 @@ void expect_same(const Written& w, const frameworks::Imported& in, const std::st
   const Layout& l = w.plan.layout;
   if (where != "fsdp lora llamafactory" &&
       where != "fsdp recompute llamafactory") {  // accelerate.yaml says it
-    EXPECT_EQ(in.framework, l.execution.framework) << where;
+    EXPECT_EQ(in.framework, l.execution->framework) << where;
   }
   EXPECT_EQ(in.layout.micro_batch, l.micro_batch) << where;
   EXPECT_EQ(in.accumulated, micro_batches(l, w.plan.workload)) << where;
@@ -61,10 +61,10 @@ void expect_same(const Written& w, const frameworks::Imported& in, const std::st
   if (where != "fsdp lora llamafactory" && where != "fsdp recompute llamafactory") {
     EXPECT_EQ(in.layout.recompute, l.recompute) << where;
   }
-  EXPECT_EQ(in.layout.training.adapter_rank, l.training.adapter_rank) << where;
-  EXPECT_EQ(in.layout.training.adapter_targets, l.training.adapter_targets) << where;
-  EXPECT_EQ(in.layout.training.frozen_format, l.training.frozen_format) << where;
-  EXPECT_EQ(in.layout.training.optimizer, l.training.optimizer) << where;
+  EXPECT_EQ(in.layout.training->adapter_rank, l.training->adapter_rank) << where;
+  EXPECT_EQ(in.layout.training->adapter_targets, l.training->adapter_targets) << where;
+  EXPECT_EQ(in.layout.training->frozen_format, l.training->frozen_format) << where;
+  EXPECT_EQ(in.layout.training->optimizer, l.training->optimizer) << where;
   EXPECT_EQ(in.model->layers.count(), w.plan.model.layers.count()) << where;
   EXPECT_TRUE(in.unknown.empty()) << where << " " << (in.unknown.empty() ? "" : in.unknown.front());
 }
@@ -131,7 +131,7 @@ TEST(TunerExports, SayTheOptimizerOrAreRefused) {
       const std::string file = std::string(target) == "trl" ? "sft.yaml" : "recipe.yaml";
       EXPECT_EQ(frameworks::find_importer("", (w.folder / file).string())
                     .importer.read(w.folder / file)
-                    .layout.training.optimizer,
+                    .layout.training->optimizer,
                 optimizer)
           << target << name;
     }
@@ -142,7 +142,7 @@ TEST(TunerExports, SayModulesThatAreTrainedWhole) {
   r.lora = 8;
   Plan adapted = plan(r);
   const auto recipe_of = [&](const char* target, std::vector<FrozenPart> further) {
-    std::vector<FrozenPart>& frozen = adapted.layout.training.frozen;
+    std::vector<FrozenPart>& frozen = adapted.layout.training.edit().frozen;
     frozen = {FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
     frozen.insert(frozen.end(), further.begin(), further.end());
     std::string all;

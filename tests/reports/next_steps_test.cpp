@@ -17,7 +17,7 @@ std::string all_of(const std::vector<NextStep>& steps) {
 TEST(NextSteps, APlanIsRunByItsFramework) {
   test::SampleRun s = test::sample_run();
   EXPECT_NE(all_of(next_steps(s.plan, "")).find("mpt-run plan.json"), std::string::npos);
-  s.plan.layout.execution.framework = "megatron-core";
+  s.plan.layout.execution.edit().framework = "megatron-core";
   EXPECT_NE(all_of(next_steps(s.plan, "a-target")).find("--to a-target,slurm"), std::string::npos);
   EXPECT_NE(all_of(next_steps(s.plan, "")).find("No export writes megatron-core"), std::string::npos);
 }

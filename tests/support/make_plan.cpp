@@ -30,7 +30,7 @@ Plan make_plan(const WantedPlan& request) {
   layout.zero = request.zero;
   layout.offload_optimizer = request.offload_optimizer;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
-  layout.execution.kernels.vocabulary_multiple = request.vocabulary_multiple;
+  layout.execution.edit().kernels.vocabulary_multiple = request.vocabulary_multiple;
   layout.precision = request.precision;
   layout.order = request.order;
   layout.recomputed_layers = request.recomputed_layers;

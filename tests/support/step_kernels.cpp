@@ -38,7 +38,7 @@ test::KernelCounts count(Wanted wanted, int64_t layers) {
   layout.micro_batch = wanted.micro_batch;
   layout.precision = wanted.fp8 ? Precision::fp8 : Precision::bf16;
   layout.layers_per_stage = {layers};
-  layout.execution.kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
+  layout.execution.edit().kernels.vocabulary_multiple = kVocabularyMultipleOnGpus;
   const auto group = make_single_communicator();
   Stage stage({wanted.model, layout, wanted.sequence, DataType::bfloat16, 1}, 0, {0, layers, true, true},
               *device, {{group.get(), group.get(), group.get()}, {}});

@@ -95,8 +95,8 @@ class Handle {
 };
 
 // Shared by the ranks of this process.
-struct Shared {
-  Shared(World& control_world, std::chrono::milliseconds limit)
+struct ProcessState {
+  ProcessState(World& control_world, std::chrono::milliseconds limit)
       : control(control_world), timeout_s(std::chrono::duration<double>(limit).count()) {}
 
   /// Throws if waiting longer is pointless.
@@ -122,7 +122,7 @@ struct Shared {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Shared> shared, std::shared_ptr<Handle> handle,
+  NcclCommunicator(std::shared_ptr<ProcessState> shared, std::shared_ptr<Handle> handle,
                    std::unique_ptr<Communicator> control, cuda::StreamDevice& device, bool a_host_each)
       : shared_(std::move(shared)),
         handle_(std::move(handle)),
@@ -239,7 +239,7 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<ProcessState> shared_;
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<Communicator> control_;
   cuda::StreamDevice& device_;
@@ -250,7 +250,7 @@ class NcclWorld final : public World {
  public:
   NcclWorld(World& control, const std::vector<cuda::StreamDevice*>& devices,
             std::chrono::milliseconds timeout, const std::string& host)
-      : shared_(std::make_shared<Shared>(control, timeout)), host_(std::hash<std::string>{}(host)) {
+      : shared_(std::make_shared<ProcessState>(control, timeout)), host_(std::hash<std::string>{}(host)) {
     const std::vector<int> local = control.local_ranks();
     for (size_t i = 0; i < local.size(); ++i) {
       devices_[local[i]] = devices[i];
@@ -300,7 +300,7 @@ class NcclWorld final : public World {
     return std::set<uint64_t>(hosts.begin(), hosts.end()).size() == hosts.size();
   }
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<ProcessState> shared_;
   uint64_t host_;
   std::map<int, cuda::StreamDevice*> devices_;
 };

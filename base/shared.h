@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Shared<T>: a value that many copies of its owner have in common, until one of them changes it. Layouts hold
+// so what is equal for all layouts of a search.
+
+#include <memory>
+#include <utility>
+
+namespace mpt {
+
+template <class T>
+class Shared {
+ public:
+  Shared() : value_(usual()) {}
+  Shared(T value) : value_(std::make_shared<T>(std::move(value))) {}
+
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  operator const T&() const { return *value_; }
+  /// The value to change, which other owners keep as it was.
+  T& edit() {
+    if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
+    return *value_;
+  }
+  /// The value as a field of its owner (base/fields.h), which readers change.
+  const T& as_field() const { return *value_; }
+  T& as_field() { return edit(); }
+  bool operator==(const Shared& other) const { return value_ == other.value_ || *value_ == *other.value_; }
+
+ private:
+  static const std::shared_ptr<T>& usual() {
+    static const auto value = std::make_shared<T>();
+    return value;
+  }
+  std::shared_ptr<T> value_;
+};
+
+}  // namespace mpt
