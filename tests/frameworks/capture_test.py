@@ -13,6 +13,8 @@ import sys
 import tempfile
 from typing import NamedTuple
 
+from sample import sample
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SCRIPTS = os.path.join(HERE, "capture")
@@ -144,7 +146,7 @@ def main():
     program = os.path.join(os.path.abspath(sys.argv[1]), "mpt-plan")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name in sys.argv[2:] or [*CASES, *PLAIN]:
+        for name in sys.argv[2:] or sample([*CASES, *PLAIN]):
             try:
                 print(f"{name}: {check_plain(name, folder) if name in PLAIN else check(name, CASES[name], program, folder)}", flush=True)
             except AssertionError as wrong:

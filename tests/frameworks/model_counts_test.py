@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 
+from sample import sample
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TOKENS = 128
@@ -370,7 +372,7 @@ def main():
     transformers.logging.set_verbosity_error()
     wrong = 0
     zoo = zoo_names(program)
-    names = sys.argv[2:] or [*MODELS, *TOWERS, *zoo]
+    names = sys.argv[2:] or sample([*MODELS, *TOWERS, *zoo])
     for name in names:
         try:
             found = (compare_tower if name in TOWERS else compare_zoo if name in zoo else compare)(name, program)

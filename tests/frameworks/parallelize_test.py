@@ -14,6 +14,8 @@ import tempfile
 import time
 import traceback
 
+from sample import sample
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 
@@ -288,7 +290,7 @@ def launch(ranks, path):
 
 def main():
     program = os.path.join(os.path.abspath(sys.argv[1]), "mpt-plan")
-    names = [name for name in sys.argv[2:] if name != "--all"] or [name for name in CASES if "--all" in sys.argv or name not in SLOW]
+    names = [name for name in sys.argv[2:] if name != "--all"] or sample([name for name in CASES if "--all" in sys.argv or name not in SLOW])
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for ranks in (2, 4):
