@@ -118,6 +118,24 @@ TEST(TunerLaunch, TrlIsPricedAsTheFrameworkOfItsName) {
   }
 }
 
+// findings/trl_deals_parts_of_the_head_to_single_ranks.sh
+TEST(TunerLaunch, TrlsHeadBesideAdaptersIsNamedOnFsdp) {
+  recipe_file("fsdp2.yaml", kFsdp);
+  const auto warned = [](const std::string& start, const std::string& modules) {
+    const Imported in =
+        read_any("head.sh", start +
+                                " --use_peft --max_length 2048 --model_name_or_path Qwen/Qwen3-8B "
+                                "--lora_modules_to_save " +
+                                modules + "\n");
+    return any_of(in.notes, [](const std::string& note) { return note.starts_with("lora_modules_to_save"); });
+  };
+  const std::string sharded = "accelerate launch --config_file fsdp2.yaml trl/scripts/sft.py";
+  for (const char* modules : {"lm_head", "embed_tokens lm_head", "lm_head embed_tokens"})
+    EXPECT_TRUE(warned(sharded, modules)) << modules;
+  EXPECT_FALSE(warned(sharded, "embed_tokens"));
+  EXPECT_FALSE(warned("trl sft --num_processes 4", "lm_head")) << "DDP";
+}
+
 // trl 1.16.0, trl/trainer/model_config.py: lora_dropout is 0.05 by default. MPT's recipe says 0.
 TEST(TunerLaunch, TrlDropsInputsOfAdaptersUnlessTold) {
   const auto drops = [](const std::string& more) {

@@ -161,6 +161,26 @@ TEST(TunerExports, SayModulesThatAreTrainedWhole) {
             std::string::npos);
 }
 
+// TRL's loss sums no gradient of such a head (findings/trl_deals_parts_of_the_head_to_single_ranks.sh).
+TEST(TunerExports, TrlTrainsNoHeadBesideAdaptersOnFsdp) {
+  const auto refused = [](const std::string& framework, int64_t gpus, std::vector<FrozenPart> frozen) {
+    PlanRequest r = tuning(framework, gpus);
+    r.lora = 8;
+    Plan adapted = plan(r);
+    adapted.layout.training.edit().frozen = std::move(frozen);
+    const auto why = frameworks::cannot_run(frameworks::find_export_target("trl"), adapted);
+    return why && why->reason.find("one rank's samples") != std::string::npos;
+  };
+  const std::vector<FrozenPart> layers{FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts};
+  const std::vector<FrozenPart> and_head{FrozenPart::mixers, FrozenPart::mlps, FrozenPart::experts,
+                                         FrozenPart::head};
+  EXPECT_TRUE(refused("transformers-fsdp", 8, layers));
+  EXPECT_FALSE(refused("transformers-fsdp", 8, and_head)) << "the embedding alone";
+  EXPECT_FALSE(refused("transformers-fsdp", 8, {}));
+  EXPECT_FALSE(refused("transformers-ddp", 8, layers));
+  EXPECT_FALSE(refused("transformers-ddp", 1, layers));
+}
+
 TEST(TunerExports, NextNamesATunerWhereItAloneSaysThePlan) {
   PlanRequest r = tuning("transformers-ddp", 2);
   r.model.name = "llama3.2-1b";
