@@ -6,9 +6,9 @@
 #include "base/terminal.h"
 #include "core/bound_words.h"
 #include "planner/answer/recommend.h"
-#include "planner/diagnose/doubt.h"
+#include "planner/diagnose/diagnose.h"
 #include "planner/diagnose/judge.h"
-#include "planner/diagnose/next_measurement.h"
+#include "planner/diagnose/trouble.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 

@@ -10,8 +10,8 @@
 #include "planner/explain/nothing_divides.h"
 #include "planner/explain/plan_notes.h"
 #include "planner/observe/observed_plan.h"
-#include "planner/search/layout_of_bounds.h"
 #include "planner/search/price_cache.h"
+#include "planner/search/search.h"
 #include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {

@@ -4,7 +4,7 @@
 #include "base/terminal.h"
 #include "core/bound_words.h"
 #include "planner/answer/recommend.h"
-#include "planner/explain/why_not.h"
+#include "planner/explain/nothing_divides.h"
 
 namespace mpt::planner {
 namespace {

@@ -27,7 +27,7 @@
 #include "planner/explain/utilisation.h"
 #include "planner/observe/observed_plan.h"
 #include "planner/observe/observed_run.h"
-#include "planner/search/layout_of_bounds.h"
+#include "planner/search/search.h"
 
 namespace mpt::planner {
 namespace {

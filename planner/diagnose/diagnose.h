@@ -30,4 +30,8 @@ void add_cause(Diagnosis& diagnosis, Cause cause);
 
 Diagnosis diagnose(const Plan& plan, const MeasuredRun& run);
 
+/// Sentences, the cheapest measurement first: the framework's timers, the kernels of one GPU, and nccl-tests
+/// at the size of the messages that the plan expects to cost most.
+std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& run);
+
 }  // namespace mpt::planner

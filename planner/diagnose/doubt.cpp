@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/diagnose/doubt.h"
+#include "planner/diagnose/trouble.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/diagnose/next_measurement.h"
+#include "planner/diagnose/diagnose.h"
 
 #include "base/quantity.h"
 #include "base/terminal.h"

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/quantity.h"
-#include "planner/diagnose/doubt.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

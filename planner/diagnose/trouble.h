@@ -43,4 +43,8 @@ std::vector<Trouble> find_signs(const frameworks::LogFile& file, const Plan& pla
 /// lines, or if the speed falls by less than a tenth.
 std::vector<Trouble> falling_speed(const frameworks::LogFile& file);
 
+/// Why a run that uses `bytes` on its fullest GPU is not the plan, and the change of the plan's layout that
+/// would explain it. Empty if published runs have similar errors. `at_least`: it ran out of memory there.
+std::string doubt_by_memory(const Plan& plan, double bytes, bool at_least);
+
 }  // namespace mpt::planner

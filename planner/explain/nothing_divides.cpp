@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
-#include "planner/search/layout_of_bounds.h"
 #include "planner/search/leaves.h"
+#include "planner/search/search.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

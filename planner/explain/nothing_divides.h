@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Why a search has no layout, and the remedy.
+// Why a search has no layout, and the remedy. Why a part of the space did not win: by which rule, by how many
+// bytes, by how many seconds, or because the search was not allowed to choose it.
 
 #include <functional>
 
@@ -33,5 +34,17 @@ std::string counted_devices(int64_t count, const SearchProblem& problem);
 
 /// The obstacle. Its remedy is a general one; a caller that has tried remedies can give a better one.
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
+
+struct Question {
+  const Plan& plan;
+  SearchProblem part;    // the plan's problem, limited to the given layouts
+  SearchBounds allowed;  // bounds of the plan's search
+  // The same part with links `kFasterLinks` times as fast; null if links have no prices.
+  const SearchProblem* faster_links = nullptr;
+};
+inline constexpr int kFasterLinks = 4;
+
+/// `chosen`: the plan's layout, evaluated in the same problem. Text of a few lines; never fails.
+std::string why_not(const Question& question, const Candidate& chosen);
 
 }  // namespace mpt::planner

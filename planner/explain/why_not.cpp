@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/explain/why_not.h"
 
 #include "base/quantity.h"
 #include "base/terminal.h"

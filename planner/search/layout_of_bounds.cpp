@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/layout_of_bounds.h"
+#include "planner/search/search.h"
 
 #include "core/bound_words.h"
 #include "core/schedule_catalog.h"

@@ -33,4 +33,13 @@ std::vector<std::optional<Candidate>> search_limits(const SearchProblem& problem
                                                     std::span<const int64_t> limits,
                                                     const OnProgress& on_progress = {});
 
+/// The layout that the bounds name. Degrees that they leave out are 1, dp takes the remaining ranks, the rest
+/// has defaults. Not checked. Throws UserError for degrees and chunks that no layout has.
+Layout layout_of_bounds(const SearchProblem& problem);
+/// `from` with the values of the bounds that it breaks. On as many ranks, if no bound is on data ranks.
+Layout within_bounds(const SearchProblem& problem, const Layout& from);
+
+/// Whether tensor ranks of the framework share sequences, too, unless that is switched off.
+bool has_sequence_parallel_by_default(const SearchProblem& problem);
+
 }  // namespace mpt::planner

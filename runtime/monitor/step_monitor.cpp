@@ -12,7 +12,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "reports/table.h"
-#include "runtime/monitor/metrics.h"
+#include "runtime/monitor/step_curves.h"
 
 namespace mpt::runtime {
 namespace {

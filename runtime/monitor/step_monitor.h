@@ -13,7 +13,7 @@
 #include "core/plan.h"
 #include "reports/run_result.h"
 #include "runtime/monitor/log_file.h"
-#include "runtime/monitor/tensorboard.h"
+#include "runtime/monitor/step_curves.h"
 
 namespace mpt::runtime {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/monitor/tensorboard.h"
+#include "runtime/monitor/step_curves.h"
 
 #include <unistd.h>
 

@@ -12,8 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "planner/diagnose/diagnose.h"
-#include "planner/diagnose/doubt.h"
-#include "planner/diagnose/next_measurement.h"
+#include "planner/diagnose/trouble.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::planner {

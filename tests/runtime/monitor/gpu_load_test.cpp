@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "base/json.h"
-#include "runtime/monitor/metrics.h"
+#include "runtime/monitor/step_curves.h"
 #include "runtime/monitor/step_monitor.h"
 #include "tests/support/make_plan.h"
 
