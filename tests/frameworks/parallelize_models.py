@@ -98,7 +98,7 @@ class Block(nn.Module):
 
 class Decoder(nn.Module):
     """Kinds: what stands before the layers and behind the head ("dressed"), between them ("mixed"), or goes
-    past them ("skip"); attention
+    past them ("skip"), or is left out by the tokens ("picks"); attention
     that cannot be split; weights between columns and rows ("gains")."""
 
     def __init__(self, kind):
@@ -112,6 +112,8 @@ class Decoder(nn.Module):
             self.out.weight = self.words.weight
         if kind == "dressed":
             self.at, self.dressing = nn.Parameter(torch.randn(64, 64)), nn.LayerNorm(64)
+        if kind == "picks":
+            self.picked = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(3))
         if kind == "mixed":
             self.shares = nn.Parameter(torch.full((4,), 0.9))
 
@@ -123,6 +125,10 @@ class Decoder(nn.Module):
             x = 3 * self.dressing(x + self.at[: tokens.shape[1]])
         for number, block in enumerate(self.blocks):
             x = block(self.shares[number] * x if self.kind == "mixed" else x)
+        for number, expert in enumerate(self.picked if self.kind == "picks" else ()):
+            chosen = tokens[:, 0] % 3 == number
+            if chosen.any():  # else a rank has no gradient of this one, where another rank has
+                x = x + expert(x) * chosen[:, None, None]
         x = self.out(self.final(x))
         if self.kind == "skip":
             x = x + 2 * F.one_hot(tokens, 128)

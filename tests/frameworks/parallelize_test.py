@@ -101,6 +101,7 @@ CASES = {
     "olmo2 tensor": ("olmo2", 2, "--tp 2 --zero 0", "stops with a part of the heads"),
     "named heads": ("named heads", 2, "--tp 2 --zero 0", "a part of the heads"),
     "apertus tensor": ("apertus", 2, "--tp 2 --zero 0", ""),
+    "picks": ("picks", 2, "--dp 2 --zero 3", ""),
     "gains tensor": ("gains", 2, "--tp 2 --zero 0", ""),
     "gains sequence": ("gains", 4, "--tp 2 --dp 2 --zero 3 --sp on --recompute full", ""),
     "used twice": ("used twice", 2, "--tp 2 --zero 0", "off that of one process"),

@@ -156,5 +156,8 @@ class Builder:
             whole.to(self.device)
         for layer in layers:
             fully_shard(layer, **options)
-        fully_shard(whole, **options)
+        sharded = fully_shard(whole, **options)
+        if self.layout["pipeline"] == 1:  # a split backward has no gradients of weights at first
+            # Else gradients of different weights are added where ranks use different ones (findings/fsdp2_adds_gradients_of_different_weights.sh).
+            sharded.set_reduce_scatter_unused_params(True)
         return whole.to_empty(device=self.device) if on_meta else whole
