@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/json.h"
 #include "tests/support/core_plan.h"
 
 namespace mpt {
