@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shared<T>: a value that many copies of its owner have in common, until one of them changes it. Layouts hold
-// so what is equal for all layouts of a search.
+// Shared<T>: a value that copies share until one of them changes it (copy on write). A Layout holds its training
+// and its framework's execution this way: all layouts of a search have the same ones.
 
 #include <memory>
 #include <utility>
@@ -18,12 +18,12 @@ class Shared {
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
   operator const T&() const { return *value_; }
-  /// The value to change, which other owners keep as it was.
+  /// For writing: copies first if others share the value.
   T& edit() {
     if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
     return *value_;
   }
-  /// The value as a field of its owner (base/fields.h), which readers change.
+  /// For the field lists of base/fields.h: JSON readers write through it.
   const T& as_field() const { return *value_; }
   T& as_field() { return edit(); }
   bool operator==(const Shared& other) const { return value_ == other.value_ || *value_ == *other.value_; }

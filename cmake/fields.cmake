@@ -1,7 +1,7 @@
 # Writes FOLDER/<Struct>.inc for each struct of a table of fields (INPUT, *.fields.json): members, comparison and describe()
 # (base/fields.h). A struct includes it, so that a field is written once. Keys of a field: member; type; default; doc; note (a
 # comment); name (in files, where it is not the member's); presence (optional, rare or option; without it files must have it); from and to; long (texts
-# without a limit); heading and placeholder (of an option); part (its fields stand among the owner's).
+# without a limit; a type Shared<T> stands for T); heading and placeholder (of an option); part (its fields stand among the owner's).
 # Run as a script, or by mpt_library() for the tables in its folder.
 include(${CMAKE_CURRENT_LIST_DIR}/write_if_changed.cmake)
 function(mpt_write_fields input folder)

@@ -4,8 +4,8 @@
 # Expected: a prepared scheduler steps once for each process and update, since a prepared loader has as many times fewer batches. Over an
 #   epoch of 8 batches it makes 8 steps on any number of ranks, so that warm-up and decay keep their place in the data.
 # Seen, two processes: as two data ranks the loader gives 4 batches to each and the schedule stands at 8. With
-#   ParallelismConfig(tp_size=2) both get all 8 batches, and the schedule stands at 16: a linear decay over the epoch from 1 ends at
-#   0 after 4 of 8 batches, and the last half trains with a rate of 0.
+#   ParallelismConfig(tp_size=2) both get all 8 batches, and the schedule stands at 16. A linear decay over the epoch is at 0
+#   after 4 of 8 batches, and the last half trains with a rate of 0.
 # Why: the scheduler multiplies by all processes. The loader divides by data ranks alone.
 # Why it matters: nothing raises. With 8 tensor ranks warm-up takes an eighth of its steps and a cosine ends after an eighth of the run.
 #   Accelerator(step_scheduler_with_optimizer=False) makes one step for each call (read, not run).

@@ -4,7 +4,7 @@
 # Expected: dcp.save writes a file for each rank, so dcp.load gives each rank its own values back. Or it keeps those of rank 0.
 # Seen, 4 ranks with numbers, tensors and the state of a random generator: all ranks come back with the same values, and these are no rank's
 #   state. The generator's state is rank 0's, the position in the data rank 1's, the count of tokens rank 2's, the list of files rank 3's.
-#   What is no DTensor is taken for a copy of the same value. One rank writes it, the one that has least to write so far.
+#   A value that is no DTensor is taken for a copy of the same value. One rank writes it, the one that has least to write so far.
 #   dcp.save compares no values and warns of nothing.
 # Why it matters: after a resume all data ranks draw one dropout mask and continue at one position in the data, with counts of other ranks.
 #   The same happens to experts and tensor shares that are plain tensors. Put the rank into the key.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# transformers 5.24.0, trl 1.16.0, torch 2.15.0: NEFTune's noise falls when samples stand in one row, without padding or packed.
+# transformers 5.24.0, trl 1.16.0, torch 2.15.0: NEFTune's noise falls when samples share a row, by padding_free or packing.
 #
-# Expected: padding_free=True and packing=True change where samples lie in memory, not what is trained. neftune_noise_alpha of 5 gives a
-#   sample of L tokens noise of at most 5 / sqrt(L times hidden size), as its paper says.
+# Expected: padding_free=True and packing=True change the layout in memory, not what is trained. With neftune_noise_alpha of 5 the noise of
+#   a sample of L tokens is at most 5 / sqrt(L times hidden size), as its paper says.
 # Seen, SFTTrainer, 16 samples of 16 tokens, hidden size 256: with 16 padded rows the noise reaches 0.0781, which is 5 / sqrt(16 x 256).
 #   With padding_free and with packing it reaches 0.0195, a quarter of it: the hook takes the length of the row, 256 tokens, for L.
 # Why it matters: nothing raises. The noise depends on the micro-batch: 64 samples in a row have an eighth of it. A run that is packed

@@ -2,11 +2,10 @@
 # torch 2.15.0: torch.optim.Muon on a matrix that FSDP2 shares out exchanges data in each Newton-Schulz step, 12 times as much as a gather.
 #
 # Expected: Muon needs whole matrices, so it gathers each one once for a step, 2 bytes for each element in bf16.
-# Seen, 8 ranks: for a square matrix a step runs 26 collectives, whose results have 24 bytes for each element, 12 times as many. A matrix of 4 times
-#   as many columns as rows takes 16 collectives with 6 bytes, one of 4 times as many rows 11 sums with 5. A sum moves its bytes twice.
+# Seen, 8 ranks: for a square matrix a step runs 26 collectives. Their results have 24 bytes for each element, 12 times as many. A matrix of
+#   4 times as many columns as rows takes 16 collectives with 6 bytes, one of 4 times as many rows 11 sums with 5. A sum moves its bytes twice.
 #   The five Newton-Schulz steps are products of DTensors, and each product moves its operands or sums its result.
-# Why it matters: the exchange of an optimizer step is 5 to 15 times what one gather of each matrix would be, in many small calls that wait for
-#   each other. Muons that send each whole matrix to one rank, such as torchtitan's DistMuon, do not pay it.
+# Why it matters: an optimizer step exchanges 3 to 12 times the bytes of one gather of each matrix, in many calls that wait for each other.
 # Usage: ./torch_muon_exchanges_in_each_newton_schulz_step.sh (half a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

@@ -6,8 +6,8 @@
 #   The final RMS norm of Nemotron-H, Mamba and Mamba-2, "norm_f", does decay, beside their A_log and D. So do the A_log of Qwen3-Next and
 #   Qwen3.5 and the sinks of GPT-OSS. After a step without gradients, at rates of 0.1 and 0.1, these are 0.99 of what they were.
 #   Trainer leaves out modules of nn.LayerNorm, and names with "bias", "layernorm", "rmsnorm", "norm" or "..._norm" as a whole part.
-# Why it matters: weight_decay does nothing for the one model. In the others it pulls the gain of the last norm, the sinks and the
-#   speeds of forgetting to 0, which Megatron-LM leaves alone: its rule is the number of dimensions.
+# Why it matters: weight_decay does nothing for the one model. In the others it pulls the gain of the last norm, the sinks and
+#   A_log towards 0.
 # Usage: ./trainer_chooses_weight_decay_by_names.sh (a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

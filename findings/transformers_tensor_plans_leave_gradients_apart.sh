@@ -2,8 +2,8 @@
 # transformers 5.24.0 (torch 2.15.0): the tensor plans of GLM-4-MoE and Apertus leave each rank its own gradient of weights that all ranks hold.
 #
 # Expected: tp_size=2 gives the loss and gradients of one process. The plans of Qwen3 and others name what must be summed over ranks.
-# Seen: the loss is right. In GLM-4-MoE the gradients of the norms of queries and keys, in Apertus those of the two numbers of each activation,
-#   are each rank's own part: errors of 9 to 86 %, and another gradient on each rank. All other gradients are right, and all of Qwen3.
+# Seen: the loss is right. In GLM-4-MoE the norms of queries and keys keep each rank's own part of their gradients. In Apertus the two numbers of
+#   each activation do. The errors are 9 to 86 %, and each rank has another gradient. All other gradients are right, and all of Qwen3.
 #   The plans of Qwen3 have "replicated_with_grad_allreduce" for such norms. GLM-4-MoE's has no entry for its own, Apertus' none for act_fn.
 # Why it matters: each rank's optimizer moves its own copy, so that the copies grow apart. A checkpoint holds one of them. Nothing warns.
 # Usage: ./transformers_tensor_plans_leave_gradients_apart.sh (2 minutes, and the download of PyTorch)

@@ -3,10 +3,10 @@
 #
 # Expected: before the first update policy and reference are one model. DPO's loss is then ln 2 = 0.6931 and each reward 0, however
 #   adapters begin. With a peft_config and no ref_model TRL takes the policy without its adapters as the reference.
-# Seen, DPOTrainer on a small Llama, rank 8 of 64, before any update: the usual beginning gives 0.6931 and rewards of 0. "pissa" gives a
+# Seen, DPOTrainer on a small Llama, rank 8 of 64, before any update. The usual beginning gives 0.6931 and rewards of 0; "pissa" gives a
 #   loss of 0.7768 and "olora" 0.6612. The policy's log-probabilities are those of the base model in each of the three cases.
-# Why: these begin with a large product BA, and subtract it from the base weights. Without adapters what is left is no model that
-#   anybody trained. PEFT's disable_adapter() does not add BA again.
+# Why: these begin with a large product BA, and subtract it from the base weights. Without adapters the rest is a model that
+#   nobody trained. PEFT's disable_adapter() does not add BA again.
 # Why it matters: nothing raises or warns. beta holds the policy near a broken model, and rewards and accuracies are measured against
 #   it. The loss starts near 0.69 all the same, so that a curve does not show it. GRPO and KTO switch adapters off in the same way
 #   (read, not run). With ref_model TRL keeps that model (read, too).

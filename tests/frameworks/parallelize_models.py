@@ -98,7 +98,7 @@ class Block(nn.Module):
 
 class Decoder(nn.Module):
     """Kinds: what stands before the layers and behind the head ("dressed"), between them ("mixed"), or goes
-    past them ("skip"), or is left out by the tokens ("picks"); attention
+    past them ("skip"), or is left out for some sequences ("picks"); attention
     that cannot be split; weights between columns and rows ("gains")."""
 
     def __init__(self, kind):
@@ -126,7 +126,7 @@ class Decoder(nn.Module):
         for number, block in enumerate(self.blocks):
             x = block(self.shares[number] * x if self.kind == "mixed" else x)
         for number, expert in enumerate(self.picked if self.kind == "picks" else ()):
-            chosen = tokens[:, 0] % 3 == number
+            chosen = x[:, 0].argmax(-1) % 3 == number
             if chosen.any():  # else a rank has no gradient of this one, where another rank has
                 x = x + expert(x) * chosen[:, None, None]
         x = self.out(self.final(x))

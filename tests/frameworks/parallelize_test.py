@@ -102,6 +102,7 @@ CASES = {
     "named heads": ("named heads", 2, "--tp 2 --zero 0", "a part of the heads"),
     "apertus tensor": ("apertus", 2, "--tp 2 --zero 0", ""),
     "picks": ("picks", 2, "--dp 2 --zero 3", ""),
+    "picks stages": ("picks", 4, "--pp 2 --dp 2 --zero 2 --schedule 1f1b", "this model trains wrong by pipeline 2, data 2"),
     "gains tensor": ("gains", 2, "--tp 2 --zero 0", ""),
     "gains sequence": ("gains", 4, "--tp 2 --dp 2 --zero 3 --sp on --recompute full", ""),
     "used twice": ("used twice", 2, "--tp 2 --zero 0", "off that of one process"),

@@ -157,7 +157,7 @@ class Builder:
         for layer in layers:
             fully_shard(layer, **options)
         sharded = fully_shard(whole, **options)
-        if self.layout["pipeline"] == 1:  # a split backward has no gradients of weights at first
+        if self.layout["pipeline"] == 1:  # in pipelines the check refuses such models
             # Else gradients of different weights are added where ranks use different ones (findings/fsdp2_adds_gradients_of_different_weights.sh).
             sharded.set_reduce_scatter_unused_params(True)
         return whole.to_empty(device=self.device) if on_meta else whole
