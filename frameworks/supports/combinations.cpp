@@ -10,7 +10,7 @@ constexpr Traits kNotJudged =
     bit(Trait::overlapping_exchange) | bit(Trait::recomputed_experts) | bit(Trait::split_experts) |
     bit(Trait::expert_biases) | bit(Trait::delta_rules) | bit(Trait::balance_loss) | bit(Trait::masked) |
     bit(Trait::larger_micro_batch) | bit(Trait::fp16) | bit(Trait::fp32) | bit(Trait::muon) |
-    bit(Trait::accumulates) | bit(Trait::data_ranks) | bit(Trait::chunked_loss);
+    bit(Trait::adafactor) | bit(Trait::accumulates) | bit(Trait::data_ranks) | bit(Trait::chunked_loss);
 
 constexpr Traits when(bool holds, Trait trait) { return holds ? bit(trait) : 0; }
 
@@ -52,8 +52,9 @@ Traits traits_of(const Layout& l) {
   Traits bits =
       when(l.training->masked > 0.0, Trait::masked) | when(l.micro_batch > 1, Trait::larger_micro_batch) |
       when(l.precision == Precision::fp16, Trait::fp16) | when(l.precision == Precision::fp32, Trait::fp32) |
-      when(l.training->optimizer == OptimizerKind::muon, Trait::muon) | when(l.tensor > 1, Trait::tensor) |
-      when(l.sequence_parallel, Trait::sequence_parallel) |
+      when(l.training->optimizer == OptimizerKind::muon, Trait::muon) |
+      when(l.training->optimizer == OptimizerKind::adafactor, Trait::adafactor) |
+      when(l.tensor > 1, Trait::tensor) | when(l.sequence_parallel, Trait::sequence_parallel) |
       when(context && l.context_method == ContextMethod::ring, Trait::ring) |
       when(context && l.context_method == ContextMethod::all_to_all, Trait::all_to_all) |
       when(pipeline, Trait::pipeline) | when(l.pipeline == 2, Trait::two_stages) |
@@ -66,13 +67,9 @@ Traits traits_of(const Layout& l) {
 }
 
 Traits traits_of_sharing(int64_t zero, bool some_replicas, bool offload) {
-  const Traits bits = when(offload, Trait::offload);
-  if (zero == 0) return bits | bit(Trait::zero_0);
-  return bits |
-         bit(zero == 1   ? Trait::zero_1
-             : zero == 2 ? Trait::zero_2
-                         : Trait::zero_3) |
-         when(some_replicas, Trait::shard_groups);
+  constexpr Trait stages[] = {Trait::zero_0, Trait::zero_1, Trait::zero_2, Trait::zero_3};
+  return bit(stages[zero]) | when(offload, Trait::offload) |
+         when(zero > 0 && some_replicas, Trait::shard_groups);
 }
 
 Traits traits_of_leaf(const Layout& l, bool splits_backward, int64_t chunks, Recompute recompute) {

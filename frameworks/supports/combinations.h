@@ -35,6 +35,7 @@ enum class Trait {
   fp16,
   fp32,
   muon,
+  adafactor,
   tensor,
   sequence_parallel,
   ring,

@@ -74,7 +74,10 @@ class Reduction {
                                 {group.ranks / shard, group.extent});
   }
   double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
-    return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
+    const bool whole = layout_.zero < 3 && layout_.execution->traffic.all_reduces_gradients;
+    return within_s(whole ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, bytes, group,
+                    shard) +
+           beyond_s(bytes, group, shard);
   }
 
   const Layout& layout_;

@@ -372,6 +372,7 @@ class Execution:
     sums_by_projection: Optional[bool] = None  # without sequence parallelism tensor ranks sum the input gradient of each projection apart
     head_gathers: Optional[int] = None  # times that a micro-batch gathers the head's weights with ZeRO 3
     defers_gradient_sums: Optional[bool] = None  # gradients stay whole until the last micro-batch, in the type in which they are summed
+    all_reduces_gradients: Optional[bool] = None  # ZeRO 1 and 2 sum whole gradients on all ranks, each of which keeps its share
     sums_shares_in_backward: Optional[bool] = None  # gradients' shares are summed beside the last backward
     sharded_network_rate: Optional[float] = None  # of the network's rate, what gathers of sharded weights reach
     deduplicates_dispatch: Optional[bool] = None  # tokens go once to a device that holds several experts

@@ -33,7 +33,7 @@ std::optional<Rejection> asked(const Asked& a) {
     l.context_method = ContextMethod::all_to_all;
   a.change(l);
   l.data = 8 / (l.tensor * l.context * l.pipeline);
-  l.shard = l.replicas();
+  l.shard = l.zero > 0 ? l.replicas() : 1;
   l.layers_per_stage = even_stages(model.layers.count(), l.stages());
   return supports(framework, model, l, {64, 4096});
 }
@@ -131,6 +131,23 @@ TEST(Combinations, UlyssesHandsOnNoStatesAndNoWindows) {
     EXPECT_EQ(why({framework, "mistral-7b", [](Layout&) {}}), "") << framework;
   }
   EXPECT_EQ(why({"mpt", "gemma3-4b", context}), "");
+}
+
+// ZeRO gives an optimizer one row for each group of weights, and Adafactor factors matrices alone.
+TEST(Combinations, DeepSpeedsZeroKeepsAdafactorsMomentsWhole) {
+  using Change = void (*)(Layout&);
+  const Change one = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 1; };
+  const Change two = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 2; };
+  const Change three = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 3; };
+  const Change none = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 0; };
+  for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {
+    for (const Change zero : {one, two, three})
+      EXPECT_NE(why({framework, "llama3-8b", zero}).find("second moment of each weight"), std::string::npos)
+          << framework << ": " << why({framework, "llama3-8b", zero});
+    EXPECT_EQ(why({framework, "llama3-8b", none}), "") << framework;
+    EXPECT_EQ(why({framework, "llama3-8b", [](Layout& l) { l.zero = 2; }}), "") << framework;
+  }
+  EXPECT_EQ(why({"transformers-ddp", "llama3-8b", none}), "");
 }
 
 TEST(Combinations, MegatronTrainsSomeKindsOfAttentionWrongOverTensorRanks) {

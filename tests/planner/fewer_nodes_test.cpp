@@ -193,6 +193,9 @@ TEST(FewerNodes, AnotherLayoutReadsACheckpointAsItsFrameworkDoes) {
   r = request_on("qwen3-0.6b", "dgx-h100:2", 64, "deepspeed", {1});
   r.bounds.zero = {2};
   EXPECT_NE(plan_screen(plan(r)).find("ds_to_universal.py"), std::string::npos);
+  r.bounds.zero = {3};
+  EXPECT_EQ(plan(r).fewer_nodes.front().reads, CheckpointReading::not_judged)
+      << "all groups get the settings of the first";
 }
 
 std::string refusal(const std::function<void(PlanRequest&)>& change) {

@@ -226,6 +226,35 @@ TEST(Training, MuonMovesTheMatricesThatAreSharedOut) {
   EXPECT_GT(beyond_free_s("torchtitan", 2), beyond_free_s("automodel", 2));
 }
 
+// findings/deepspeed_zero2_all_reduces_gradients.sh
+TEST(Training, DeepSpeedsZeroOneAndTwoSumWholeGradients) {
+  const auto beyond_scatters = [](const char* framework, int64_t zero) {
+    Layout l = test::layout_of(1, 1, Recompute::none);
+    l.data = l.shard = 16;
+    l.zero = zero;
+    test::Priced p("llama3-8b", "dgx-h100:2", l, framework);
+    p.problem.memory_limit_bytes *= 2;  // whole gradients and the optimizer's share
+    const double s = evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
+    p.problem.execution.traffic.all_reduces_gradients = false;
+    p.layout.execution = p.problem.execution;
+    const double scattered_s = evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
+    const models::StagePieces pieces(p.problem.model, p.layout, 4096);
+    models::KindCounts layers(1);
+    layers[0] = p.problem.model.layers.count();
+    const int64_t bytes = 2 * pieces.parameters(layers, true, true).dense;
+    return (s - scattered_s) /
+           (p.source->collective_s(models::CollectiveKind::all_reduce, bytes, {16, 16}) -
+            p.source->collective_s(models::CollectiveKind::reduce_scatter, bytes, {16, 16}));
+  };
+  for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {
+    EXPECT_NEAR(beyond_scatters(framework, 1), 1.0, 0.01) << framework;
+    EXPECT_NEAR(beyond_scatters(framework, 2), 4.0, 0.04) << framework << ": each micro-batch";
+    EXPECT_EQ(beyond_scatters(framework, 3), 0.0) << framework;
+  }
+  EXPECT_EQ(beyond_scatters("megatron-core", 1), 0.0);
+  EXPECT_EQ(beyond_scatters("torchtitan", 2), 0.0);
+}
+
 TEST(Training, NotesSayWhichWeightsAndMomentsStayWide) {
   const auto noted = [](const PlanRequest& r, const std::string& words) {
     const auto resolved = resolve(r);
