@@ -402,11 +402,10 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, StepCost& 
   const size_t count = stages.kind_of_stage.size();
   for (size_t s = 0; s < count; ++s) {
     StageCost& stage = cost.stages.emplace_back(costs_[stages.kind_of_stage[s]]);
-    const auto set = [&](InstructionKind i, double seconds) {
-      stage.seconds[size_t(i)] = seconds + dispatch_s_;
-    };
-    set(InstructionKind::transfer_gradient, transfer_s(stages, s, s == 0 ? 0 : s - 1));
-    set(InstructionKind::transfer_activation, transfer_s(stages, s, std::min(s + 1, count - 1)));
+    stage.seconds[size_t(InstructionKind::transfer_gradient)] =
+        transfer_s(stages, s, s == 0 ? 0 : s - 1) + dispatch_s_;
+    stage.seconds[size_t(InstructionKind::transfer_activation)] =
+        transfer_s(stages, s, std::min(s + 1, count - 1)) + dispatch_s_;
   }
   if (models::trains_shared_table(model_, layout_) && count > 1) {
     const bool apart = stages.rank_of_stage.front() != stages.rank_of_stage.back();
@@ -465,10 +464,12 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
 
 RestOfStep StepPricer::least_rest(const StageKinds& stages, double best_rate) {
   constexpr double kEndless = std::numeric_limits<double>::infinity();
+  double least_reduction_s = kEndless;
   std::vector<KindSharding> kinds;
   shares_.clear();
   for (const StageKind& kind : stages.kinds) {
     kinds.push_back(least_sharding(kind));
+    least_reduction_s = std::min(least_reduction_s, kinds.back().reduction_s);
     shares_.push_back(parameters(kind));
   }
   RestOfStep rest;
@@ -487,11 +488,8 @@ RestOfStep StepPricer::least_rest(const StageKinds& stages, double best_rate) {
     rest.step_end_s = std::max(rest.step_end_s, end.end_s);
   }
   if (layout_.reduces_gradients()) {
-    const auto least_kind = std::min_element(
-        kinds.begin(), kinds.end(),
-        [](const KindSharding& a, const KindSharding& b) { return a.reduction_s < b.reduction_s; });
     rest.first_reduction_s = kinds[stages.kind_of_stage.front()].reduction_s + dispatch_s_;
-    rest.least_reduction_s = least_kind->reduction_s + dispatch_s_;
+    rest.least_reduction_s = least_reduction_s + dispatch_s_;
   }
   rest.reduce_norm_s = reduce_norm_s(stages);
   return rest;

@@ -46,7 +46,9 @@ Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
     case CommunicationKind::transfer:
       return {"sendrecv_perf", boundary, {2, l.ranks() / l.pipeline * 2}};
     case CommunicationKind::gradients:
-      return {l.zero > 0 ? "reduce_scatter_perf" : "all_reduce_perf",
+      return {l.zero == 0 || (l.zero < 3 && l.execution->traffic.all_reduces_gradients)
+                  ? "all_reduce_perf"
+                  : "reduce_scatter_perf",
               most(plan, &StageFootprint::gradient_bytes), data_group(l)};
   }
   return {"all_reduce_perf", message, tensor_group(l)};
@@ -83,13 +85,12 @@ std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& 
                     format_percent(reports::time_parts(plan).front().seconds / plan.prediction.step_time_s)));
   }
   const ExposedCommunication* worst = nullptr;
-  for (const ExposedCommunication& e : plan.prediction.exposed) {
-    if (e.seconds < kLeastTraffic * plan.prediction.step_time_s) continue;
-    if (worst == nullptr || e.seconds > worst->seconds) worst = &e;
-  }
+  double most_s = kLeastTraffic * plan.prediction.step_time_s;
+  for (const ExposedCommunication& e : plan.prediction.exposed)
+    if (e.seconds > most_s) worst = &e, most_s = e.seconds;
   if (worst != nullptr && plan.cluster.device.kind == DeviceKind::gpu)
     lines.push_back(describe(benchmark_of(worst->kind, plan), worst->kind,
-                             worst->seconds / plan.prediction.step_time_s, plan.cluster));
+                             most_s / plan.prediction.step_time_s, plan.cluster));
   return lines;
 }
 

@@ -268,6 +268,14 @@ TEST_F(RunLogTest, SaysWhichMeasurementWouldTell) {
   EXPECT_TRUE(says(next[2], "all_reduce_perf") && says(next[2], "on 2 GPUs") &&
               says(next[2], "gradients traffic"))
       << next[2];
+  for (const int64_t zero : {1, 2, 3}) {
+    plan_.layout.zero = zero;
+    for (const bool whole : {false, true}) {
+      plan_.layout.execution.edit().traffic.all_reduces_gradients = whole;
+      const char* const program = whole && zero < 3 ? "all_reduce_perf" : "reduce_scatter_perf";
+      EXPECT_TRUE(says(next_measurements(plan_, run)[2], program)) << zero << " " << whole;
+    }
+  }
   plan_.cost.source = "profile";
   plan_.prediction.exposed.clear();
   EXPECT_EQ(next_measurements(plan_, run).size(), 1u);
