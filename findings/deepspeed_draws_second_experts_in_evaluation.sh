@@ -2,8 +2,8 @@
 # deepspeed 0.19.8, torch 2.15.0: with k=2 DeepSpeed's MoE layer draws the second expert of each token at random, in evaluation too.
 #
 # Expected: k=2 sends a token to its two best experts. If training adds noise, eval() takes it away, as it does for k=1 (noisy_gate_policy).
-# Seen, 8 experts, 512 tokens, capacity for all: from one call in eval() to the next the outputs of 81 % of the tokens change, by 58 % of their
-#   size. For 27 % of the tokens the second expert is the second best. With k=1 and k=3 all are the best ones in each call, and so they are with
+# Seen, 8 experts, 512 tokens, capacity for all: between two calls in eval() the outputs of 81 % of the tokens change, by 58 % of their
+#   size. For 27 % of the tokens the second expert is the second best. With k=1 and k=3 each call takes the best ones, and so it does with
 #   top2_2nd_expert_sampling=False. The noise makes the choice a draw by the router's probabilities.
 #   forward() passes the switch on as it is, where that of k=1 is passed on in training only.
 # Why it matters: validation losses and answers of such a model change from call to call. It is judged with experts that the router

@@ -6,8 +6,8 @@
 #   half of the samples. A pipeline reads 0, 2, 4, ... and 1, 3, 5, ... without any shuffling, in each epoch.
 #   After load_checkpoint a pipeline at step 6 starts again with sample 0: all of the next 4 batches were read before.
 #   The sampler's set_epoch is never called; that of a pipeline is made without shuffling. loader.data_sampler.set_epoch(epoch) cures the first.
-# Why it matters: a sorted data set is trained sorted in a pipeline. Equal batches in each epoch train worse than shuffled ones, and a job that
-#   resumes often reads the start of its data again and again, and the end never.
+# Why it matters: a sorted data set is trained sorted in a pipeline. Equal batches in each epoch train worse than shuffled ones. A pipeline
+#   that resumes often reads the start of its data again and again, and never the end.
 # Usage: ./deepspeed_never_reshuffles_training_data.sh (about two minutes, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # deepspeed 0.19.8, torch 2.15.0: a universal checkpoint loaded under ZeRO 3 gives all parameter groups the settings of the first.
 #
-# Expected: after a resume matrices and norms keep their own learning rate and weight decay, as from a usual checkpoint, or from a universal
-#   one under ZeRO 1 and 2.
-# Seen, two ranks; matrices with lr 1e-3 and decay 0.1, norms and biases with lr 1e-4 and decay 0: under ZeRO 3 the usual checkpoint brings
+# Expected: after a resume each group has its learning rate and weight decay, whatever the kind of checkpoint and the stage of ZeRO.
+# Seen, two ranks: matrices have lr 1e-3 and decay 0.1, norms and biases lr 1e-4 and decay 0. Under ZeRO 3 the usual checkpoint brings
 #   both groups back. From the universal one both have lr 1e-3 and decay 0.1, and the norms move some ten times as far in the next 10 steps.
 #   ZeRO 2 brings both back from either. The load under ZeRO 3 copies the first saved group to each group. It says nothing.
 #   AdamW's count of steps is one tensor for both groups, too: it rises by 2 in each step.
 # Why it matters: universal checkpoints are the way to go on with other numbers of GPUs. From there norms and biases decay, and adapters,
-#   embeddings or layers with a rate of their own train at the first group's. A scheduler that keeps its own rates hides the rate, not the decay.
+#   embeddings or layers with another rate train at the first group's. A scheduler that keeps its own rates hides the rate, not the decay.
 # Usage: ./deepspeed_universal_load_makes_all_groups_the_first.sh (about two minutes, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # deepspeed 0.19.8, torch 2.15.0: ZeRO 1 and 2 all-reduce gradients, with reduce_scatter on too, and ZeRO 2 does so in each micro-batch.
 #
-# Expected: with "reduce_scatter": true, the default, each rank gets the sum of its own part: a reduce-scatter, (n-1)/n of the gradient's bytes.
+# Expected: with "reduce_scatter": true, the default, each rank gets the sum of its part alone: a reduce-scatter, (n-1)/n of the gradient's bytes.
 #   So with one micro-batch ZeRO 2 moves as much as plain data parallelism. The documentation says so of this key, too.
 # Seen, 4 ranks, bf16: ZeRO 1 and 2 all-reduce all 2 bytes of each gradient, once for ZeRO 1, in each of 4 micro-batches for ZeRO 2: 8 bytes.
 #   No reduce-scatter runs. "reduce_scatter": false moves the same bytes by the same operation. ZeRO 3 alone runs reduce-scatters.

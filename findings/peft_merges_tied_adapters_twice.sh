@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # peft 0.21.2, transformers 5.24.0, torch 2.15.0: with ensure_weight_tying merging adds LoRA twice to tied embeddings.
 #
-# Expected: ensure_weight_tying=True is for models whose head is the embedding table. One pair A, B adapts both uses, merge_and_unload()
+# Expected: ensure_weight_tying=True is for models that share the embedding table with the head. One pair A, B adapts both uses, merge_and_unload()
 #   makes W + BA of the table, and the merged model computes what the adapted one did.
 # Seen, a small tied Llama, rank 4 on the embedding, 10 steps: both adapters add the same BA. The merged table is W + 2.00 BA, whichever
 #   of the two layers is named, and the loss goes from 2.840 to 3.361. An adapter of q_proj alone merges to the last digit.
 #   merge_adapter() followed by unmerge_adapter() comes back to W: the fault is in what is merged, not in how it is taken off.
 # Why: embedding and head are merged one after the other, each adds its BA in place, and the table that both hold is one tensor.
-# Why it matters: the flag is what PEFT's warning advises against trouble with tied weights when merging. Without it PEFT warns; with it
+# Why it matters: PEFT's warning advises the flag against trouble with tied weights when merging. Without it PEFT warns; with it
 #   nothing does, the model is saved and served, and is not the one that was evaluated. Small Llama, Qwen and Gemma models tie weights.
 # Usage: ./peft_merges_tied_adapters_twice.sh (about a minute, and the download of PyTorch)
 set -euo pipefail

@@ -2,8 +2,8 @@
 # torch 2.15.0, torch.distributed.pipelining: stages that pipeline() cuts from a model keep training or evaluation of the trace for good.
 #
 # Expected: stage.eval() and stage.train() switch dropout and batch norm as in each module, or raise, as torch.export's programs do.
-# Seen: a model traced while it trains still drops half of its values after stage.eval(), and normalises by the batch, not by its running
-#   statistics, which it goes on to change. Traced in eval(), it never drops anything after stage.train(), and its statistics never move.
+# Seen: a model traced while it trains still drops half of its values after stage.eval(). It normalises by the batch, not by its running
+#   statistics, and goes on to change these. Traced in eval(), it never drops anything after stage.train(), and its statistics never move.
 #   The stage's .training follows each call. schedule.eval() is evaluated like that, too. Nothing warns. The model itself, cut by hand
 #   and run by the same schedule, does what its mode says.
 # Why it matters: validation losses of a traced pipeline are those of training, noise and all, and evaluation changes what a checkpoint holds.
