@@ -90,6 +90,8 @@ struct Layout {
     const int64_t stage = zero_of_micro_batch();
     return execution->traffic.defers_gradient_sums ? std::min<int64_t>(stage, 1) : stage;
   }
+  /// Whether ranks that share states out get sums of their shares alone.
+  bool scatters_gradients() const { return zero > (execution->traffic.all_reduces_gradients ? 2 : 0); }
   /// Whether gradients are summed over replicas piece by piece during the last backward.
   bool reduces_in_backward() const {
     return overlap_gradient_reduce && (zero_of_gradients() < 2 || execution->traffic.sums_shares_in_backward);

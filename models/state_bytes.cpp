@@ -20,8 +20,10 @@ struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
 // Bytes of the moments if AdamW's take `adamw`. Adafactor's rows and columns, a per mille, count as 0.
-int64_t moment_bytes(OptimizerKind kind, int64_t adamw = 8) {
-  const int64_t bytes[] = {adamw, 2, 0, adamw / 2, adamw / 2};  // adamw, adamw8, adafactor, sgd, muon
+int64_t moment_bytes(const Layout& layout, OptimizerKind kind, int64_t adamw = 8) {
+  const int64_t unfactored = layout.zero > 0 && layout.execution->states.flattens_states ? adamw / 2 : 0;
+  // adamw, adamw8, adafactor, sgd, muon
+  const int64_t bytes[] = {adamw, 2, unfactored, adamw / 2, adamw / 2};
   return bytes[size_t(kind)];
 }
 // Bytes of both AdamW moments of a weight: in the precision of the framework's states, which may be 16 bits.
@@ -49,7 +51,7 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   if (e.states.optimizer_bytes > 0)
     bytes.optimizer = e.states.optimizer_bytes - (layout.ranks() > 1 ? 0 : e.states.bucket_bytes);
   const int64_t moments = adamw_moment_bytes(layout);
-  bytes.optimizer += moment_bytes(layout.training->optimizer, moments) - moments;
+  bytes.optimizer += moment_bytes(layout, layout.training->optimizer, moments) - moments;
   return bytes;
 }
 
@@ -128,7 +130,7 @@ int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
   if (kind == OptimizerKind::adamw) return parameters;
   // Gradient (4) and weight (2); the master weight is read and written (8), and so are the moments.
   constexpr double kRest = 4.0 + 2.0 + 8.0;
-  const auto moved = [&](OptimizerKind k) { return kRest + 2.0 * double(moment_bytes(k)); };
+  const auto moved = [&](OptimizerKind k) { return kRest + 2.0 * double(moment_bytes(layout, k)); };
   return int64_t(double(parameters) * moved(kind) / moved(OptimizerKind::adamw));
 }
 
@@ -176,8 +178,9 @@ CheckpointBytes checkpoint_bytes(const ModelSpec& model, const Layout& layout, b
   const ParameterShare share = pieces.parameters(all);
   const int64_t own = one.execution->states.weight_bytes, kept = own > 0 ? own : element_bytes(one.precision);
   const int64_t each = (in_memory ? kept : 0) + (masters ? 4 : 0);
-  const int64_t besides = bytes_per_parameter(one).optimizer -
-                          moment_bytes(one.training->optimizer, adamw_moment_bytes(one));  // masters, buckets
+  const int64_t besides =
+      bytes_per_parameter(one).optimizer -
+      moment_bytes(one, one.training->optimizer, adamw_moment_bytes(one));  // masters, buckets
   return {share.total() * each + share.frozen_bytes + share.frozen_expert_bytes + share.scale_bytes,
           pieces.footprint(one, all, 0).optimizer_bytes - share.total() * besides};
 }

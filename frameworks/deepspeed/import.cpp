@@ -56,6 +56,8 @@ void set_deepspeed_zero(const Settings& config, Imported& in) {
   l.zero = config.number("zero_optimization.stage", rule_of(&Layout::zero), 0);
   l.overlap_gradient_reduce = flag_or_auto(config, "zero_optimization.overlap_comm", l.zero == 3);
   l.overlap_parameter_gather = true;
+  if (!config.flag("zero_optimization.use_multi_rank_bucket_allreduce", true))
+    in.execution.emplace_back("all_reduces_gradients=false");
   const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
   l.offload_optimizer = device == "cpu";
   const std::string weights = config.text("zero_optimization.offload_param.device", "none");

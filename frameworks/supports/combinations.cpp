@@ -37,10 +37,7 @@ Traits traits_of_kind(const LayerKind& kind) {
 
 Traits traits_of(const ModelSpec& model) {
   Traits bits = when(model.tied_embeddings, Trait::ties);
-  model.layers.any([&](const LayerKind& kind) {
-    bits |= traits_of_kind(kind);
-    return false;
-  });
+  for (const auto& [name, kind] : model.layers.kinds) bits |= traits_of_kind(kind);
   if (const MixtureOfExperts* const moe = model.moe())
     bits |= bit(Trait::experts) | when(moe->expert.bias, Trait::expert_biases) |
             when(moe->balance_loss > 0.0, Trait::balance_loss);

@@ -74,10 +74,9 @@ class Reduction {
                                 {group.ranks / shard, group.extent});
   }
   double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
-    const bool whole = layout_.zero < 3 && layout_.execution->traffic.all_reduces_gradients;
-    return within_s(whole ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, bytes, group,
-                    shard) +
-           beyond_s(bytes, group, shard);
+    const auto kind =
+        layout_.scatters_gradients() ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
+    return within_s(kind, bytes, group, shard) + beyond_s(bytes, group, shard);
   }
 
   const Layout& layout_;

@@ -46,9 +46,7 @@ Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
     case CommunicationKind::transfer:
       return {"sendrecv_perf", boundary, {2, l.ranks() / l.pipeline * 2}};
     case CommunicationKind::gradients:
-      return {l.zero == 0 || (l.zero < 3 && l.execution->traffic.all_reduces_gradients)
-                  ? "all_reduce_perf"
-                  : "reduce_scatter_perf",
+      return {l.scatters_gradients() ? "reduce_scatter_perf" : "all_reduce_perf",
               most(plan, &StageFootprint::gradient_bytes), data_group(l)};
   }
   return {"all_reduce_perf", message, tensor_group(l)};

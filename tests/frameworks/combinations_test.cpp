@@ -133,21 +133,22 @@ TEST(Combinations, UlyssesHandsOnNoStatesAndNoWindows) {
   EXPECT_EQ(why({"mpt", "gemma3-4b", context}), "");
 }
 
+template <int64_t zero>
+void adafactor(Layout& l) {
+  l.training.edit().optimizer = OptimizerKind::adafactor;
+  l.zero = zero;
+}
+
 // ZeRO gives an optimizer one row for each group of weights, and Adafactor factors matrices alone.
 TEST(Combinations, DeepSpeedsZeroKeepsAdafactorsMomentsWhole) {
-  using Change = void (*)(Layout&);
-  const Change one = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 1; };
-  const Change two = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 2; };
-  const Change three = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 3; };
-  const Change none = [](Layout& l) { l.training.edit().optimizer = OptimizerKind::adafactor, l.zero = 0; };
   for (const char* framework : {"deepspeed", "transformers-deepspeed"}) {
-    for (const Change zero : {one, two, three})
-      EXPECT_NE(why({framework, "llama3-8b", zero}).find("second moment of each weight"), std::string::npos)
-          << framework << ": " << why({framework, "llama3-8b", zero});
-    EXPECT_EQ(why({framework, "llama3-8b", none}), "") << framework;
+    for (const auto change : {adafactor<1>, adafactor<2>, adafactor<3>})
+      EXPECT_NE(why({framework, "llama3-8b", change}).find("second moment of each weight"), std::string::npos)
+          << framework << ": " << why({framework, "llama3-8b", change});
+    EXPECT_EQ(why({framework, "llama3-8b", adafactor<0>}), "") << framework;
     EXPECT_EQ(why({framework, "llama3-8b", [](Layout& l) { l.zero = 2; }}), "") << framework;
   }
-  EXPECT_EQ(why({"transformers-ddp", "llama3-8b", none}), "");
+  EXPECT_EQ(why({"transformers-ddp", "llama3-8b", adafactor<0>}), "");
 }
 
 TEST(Combinations, MegatronTrainsSomeKindsOfAttentionWrongOverTensorRanks) {

@@ -517,6 +517,20 @@ TEST(Import, DeepSpeedSumsGradientsIn16BitsUntold) {
   EXPECT_FALSE(narrow(""));
 }
 
+// findings/deepspeed_zero2_all_reduces_gradients.sh: without it each part is reduced to its rank.
+TEST(Import, DeepSpeedsAllReduceOfBucketsIsRead) {
+  const std::string file = testing::TempDir() + "/ds_buckets.json";
+  const auto scatters = [&](const std::string& zero) {
+    write_file_atomically(file, R"({"train_micro_batch_size_per_gpu": 1, "train_batch_size": 8,
+                                    "zero_optimization": {"stage": 2)" +
+                                    zero + "}}");
+    return contains(import_deepspeed(file).execution, std::string("all_reduces_gradients=false"));
+  };
+  EXPECT_TRUE(scatters(R"(, "use_multi_rank_bucket_allreduce": false)"));
+  EXPECT_FALSE(scatters(R"(, "use_multi_rank_bucket_allreduce": true)"));
+  EXPECT_FALSE(scatters(R"(, "reduce_scatter": true)"));
+}
+
 TEST(Import, AutoModelReadsNoneAsAbsent) {
   const std::string file = testing::TempDir() + "/none.yaml";
   write_file_atomically(

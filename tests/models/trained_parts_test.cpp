@@ -45,6 +45,25 @@ TEST(Optimizers, KeepWhatTheirPapersSay) {
   EXPECT_NEAR(bytes_of(OptimizerKind::muon), 8.0 + 4.0 * tables, 0.01);
 }
 
+// Counted on 2 ranks: 196,608 numbers for as many weights
+// (findings/deepspeed_zero_gives_adafactor_whole_second_moments.sh).
+TEST(Optimizers, AdafactorFactorsNothingOfFlatRows) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  const auto parameters = double(share_of(model, l).total());
+  l.training.edit().optimizer = OptimizerKind::adafactor;
+  l.execution.edit().states.flattens_states = true;
+  EXPECT_NEAR(double(footprint_of(model, l).optimizer_bytes) / parameters, 4.0, 0.01) << "masters alone";
+  l.data = l.shard = 2;
+  for (const int64_t zero : {1, 2, 3}) {
+    l.zero = zero;
+    EXPECT_NEAR(double(footprint_of(model, l).optimizer_bytes) / parameters, (4.0 + 4.0) / 2, 0.01) << zero;
+    l.training.edit().optimizer = OptimizerKind::adamw;
+    EXPECT_NEAR(double(footprint_of(model, l).optimizer_bytes) / parameters, (4.0 + 8.0) / 2, 0.01) << zero;
+    l.training.edit().optimizer = OptimizerKind::adafactor;
+  }
+}
+
 // torchao 0.18.0, AdamW8bit on fully_shard weights: the embedding of GPT-2 XL on 8 ranks has 6,283 rows on
 // ranks 0 to 6, whose weights are no multiple of 256. Their moments stay in fp32: 57 MiB more than 8 bits.
 TEST(Optimizers, InEightBitsStayWideOnSharesThatAreNoBlocks) {
