@@ -11,7 +11,6 @@
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/data/dataset.h"
-#include "runtime/nn/rank_sizes.h"
 #include "runtime/program.h"
 
 namespace mpt::runtime {
@@ -74,7 +73,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   if (o.data.empty())
     refuse_input("--data", "missing", "files to train on", "for example " + reports::data_options(plan));
-  check_supported(plan.model);
+  frameworks::check_own_runtime(plan.model);
   const auto rejection =
       frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
   if (rejection)

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "frameworks/asked.h"
 #include "frameworks/dialects.h"
@@ -225,6 +226,13 @@ std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec
   if (verdict.verdict == VerdictKind::exported || verdict.verdict == VerdictKind::not_written)
     return std::nullopt;
   return Rejection{"model", -1, 0.0, 0.0, fmt::format("{} ({})", verdict.reason, verdict.source)};
+}
+
+void check_own_runtime(const ModelSpec& model) {
+  if (const auto lacking = lacks_model(own_runtime(), model))
+    refuse_input(fmt::format("model \"{}\"", model.name), lacking->reason,
+                 "a model that mpt-run can compute: docs/training.md lists its parts",
+                 "another framework can train it: mpt-plan, without --profile, then mpt-plan export");
 }
 
 }  // namespace mpt::frameworks

@@ -37,6 +37,8 @@ std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Tra
 
 /// Why it does not run the model, or why MPT cannot judge it.
 std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec& model);
+/// Throws UserError that names the first feature of the model that mpt-run lacks.
+void check_own_runtime(const ModelSpec& model);
 
 /// Whether it has the model and computes products in this precision.
 std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,

@@ -11,10 +11,10 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/version.h"
+#include "frameworks/supports/supports.h"
 #include "models/footprint.h"
 #include "profiler/measure/compute.h"
 #include "profiler/measure/transport.h"
-#include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
 namespace {
@@ -173,7 +173,7 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 }
 
 Profile profile_machine(const ProfileRequest& request) {
-  runtime::check_supported(request.model);
+  frameworks::check_own_runtime(request.model);
   Profile profile;
   profile.machine = machine_of(request.target);
   const std::vector<ComputeRequest> computes = computes_of(request, profile.machine.memory_bytes);

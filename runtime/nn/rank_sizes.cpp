@@ -5,8 +5,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "frameworks/framework.h"
-#include "frameworks/supports/supports.h"
 
 namespace mpt::runtime {
 
@@ -169,14 +167,6 @@ DataType compute_type(Precision precision) {
   return precision == Precision::fp32   ? DataType::float32
          : precision == Precision::fp16 ? DataType::float16
                                         : DataType::bfloat16;
-}
-
-void check_supported(const ModelSpec& model) {
-  const auto lacking = frameworks::lacks_model(frameworks::own_runtime(), model);
-  if (!lacking) return;
-  refuse_input(fmt::format("model \"{}\"", model.name), lacking->reason,
-               "a model that mpt-run can compute: docs/training.md lists its parts",
-               "another framework can train it: mpt-plan, without --profile, then mpt-plan export");
 }
 
 }  // namespace mpt::runtime

@@ -98,7 +98,4 @@ std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t 
 /// The element type of a layout's computation.
 DataType compute_type(Precision precision);
 
-/// Throws UserError that names the first feature of the model that this runtime lacks.
-void check_supported(const ModelSpec& model);
-
 }  // namespace mpt::runtime

@@ -25,7 +25,6 @@ struct Stage::State {
         sizes(o.model, o.layout, o.sequence, o.type, groups.layers.tensor->rank(),
               groups.layers.context->rank()),
         parameters(d, o.type, groups.sharding) {
-    check_supported(o.model);
     const PartContext context{sizes, parameters, groups.layers, device};
     if (content.has_embedding) embedding.emplace(context);
     const int64_t full = recomputed_layers(o.layout, index, content.layer_count);

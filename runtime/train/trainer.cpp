@@ -470,7 +470,6 @@ class Run {
 
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
                          const OnStep& on_step, const std::atomic<bool>& stop, std::optional<DataType> type) {
-  check_supported(plan.model);
   try {
     return Run(plan, options, inputs, on_step, stop, type.value_or(compute_type(plan.layout.precision)))
         .run();
