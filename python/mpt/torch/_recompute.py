@@ -24,13 +24,22 @@ def core_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any
 _PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.linear.default}
 
 
+def _keeps_attention(operator: Any, arguments: Any, named: Any) -> bool:
+    """Whether an operator is the attention core, and draws nothing. What is kept does not run again: its random numbers would be those of
+    the dropouts behind it, whose masks would differ from the forward's (findings/torch_selective_recompute_redraws_dropout.sh)."""
+    if "_scaled_dot_product_" not in str(operator) or "backward" in str(operator):
+        return False
+    given = dict(zip((argument.name for argument in operator._schema.arguments), arguments), **named)
+    return not given.get("dropout_p", 0.0)
+
+
 def _every_second_product() -> Any:
     """Keeps the outputs of attention and of the first, third, ... product."""
     counts = {False: 0, True: 0}  # forward, and again in the backward
 
-    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    def policy(context: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
         counts[context.is_recompute] += operator in _PRODUCTS
-        keeps = counts[context.is_recompute] % 2 == 1 if operator in _PRODUCTS else "_scaled_dot_product_" in str(operator) and "backward" not in str(operator)
+        keeps = counts[context.is_recompute] % 2 == 1 if operator in _PRODUCTS else _keeps_attention(operator, arguments, named)
         return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
     return create_selective_checkpoint_contexts(policy)
 
