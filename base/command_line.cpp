@@ -158,8 +158,14 @@ Problem unexpected(const CLI::App& active, const std::string& word) {
   }
   const auto commands = mapped<std::string>(active.get_subcommands({}), &CLI::App::get_name);
   const std::string meant = nearest_name(word, commands);
+  std::string files;
+  if (word.find_first_of("./") != std::string::npos)
+    for (const char* name : {"plan", "request", "profile"})
+      if (contains(known, name)) files += (files.empty() ? "--" : ", --") + std::string(name);
   problem.found = "not expected here";
-  problem.remedy = meant.empty() ? "see --help" : "did you mean the command " + meant + "?";
+  problem.remedy = !meant.empty()   ? "did you mean the command " + meant + "?"
+                   : !files.empty() ? "name the option that takes the file: " + files
+                                    : "see --help";
   return problem;
 }
 

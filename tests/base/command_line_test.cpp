@@ -127,6 +127,28 @@ TEST(CommandLine, AStrayWordMayBeACommand) {
             "now: not expected here\n    see --help\n  please: not expected here\n    see --help");
 }
 
+TEST(CommandLine, AStrayFileGetsTheOptionsThatTakeFiles) {
+  const auto error_with = [](const std::vector<std::string>& given) {
+    Program program;
+    std::string profile, report;
+    program.app.add_option("--profile", profile, "Times")->type_name("FILE");
+    program.app.add_option("--report", report, "A page")->type_name("FILE")->group("Output");
+    Words words(given);
+    try {
+      parse_command_line(program.app, int(words.pointers.size()), words.pointers.data());
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(error_with({"times.json"}),
+            "times.json: not expected here\n    name the option that takes the file: --profile");
+  EXPECT_EQ(error_with({"runs/1"}),
+            "runs/1: not expected here\n    name the option that takes the file: --profile");
+  EXPECT_EQ(error_with({"times"}), "times: not expected here\n    see --help");
+  EXPECT_EQ(Program().error({"estimate", "p.json", "q.json"}), "q.json: not expected here\n    see --help");
+}
+
 TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--global-batch", "0"}),
             "--global-batch: \"0\"; expected whole numbers from 1 to 512");

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports/supports.h"
 #include "models/zoo.h"
@@ -81,6 +82,18 @@ TEST(SupportedModels, MptRunTrainsGatedDeltaNetButNoGatesOnLatentAttention) {
   });
   EXPECT_NE(lacks_model(own_runtime(), model)->reason.find("gates on the output of attention"),
             std::string::npos);
+}
+
+TEST(SupportedModels, WhatMptRunLacksIsRefusedByName) {
+  ModelSpec model = models::load_model("gpt2-1.5b");
+  EXPECT_NO_THROW(check_own_runtime(model));
+  model.head_bias = true;
+  try {
+    check_own_runtime(model);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("a bias in the output head"), std::string::npos) << error.what();
+  }
 }
 
 TEST(SupportedModels, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {

@@ -65,21 +65,6 @@ TEST(Failure, OfOneRankStopsAllWithOneMessage) {
   }
 }
 
-TEST(Failure, AFeatureTheRuntimeLacksIsRefusedByName) {
-  Plan plan = test::make_plan({test::little_gpt()});
-  plan.model.head_bias = true;
-  const std::string file = testing::TempDir() + "/feature_corpus.txt";
-  write_file_atomically(file, std::string(4000, 'x'));
-  const Dataset corpus = test::make_dataset(file, plan, 1);
-  const std::atomic<bool> stop{false};
-  try {
-    train(plan, {}, {&corpus}, nullptr, stop);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("a bias in the output head"), std::string::npos);
-  }
-}
-
 TEST(Failure, StopEndsBetweenSteps) {
   const Plan plan = test::make_plan({test::little_gpt()});
   const std::string file = testing::TempDir() + "/stop_corpus.txt";
