@@ -41,9 +41,9 @@ std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
 // How to get a plan that the target runs. There is none for a model that the target lacks.
 std::string other_plan(const frameworks::ExportTarget& target, const Plan& plan) {
   const frameworks::Framework* framework = framework_of(target);
-  const Layout& l = plan.layout;
-  if (framework == nullptr || frameworks::supports_model(*framework, plan.model, l.precision) ||
-      frameworks::supports_training(*framework, l.training))
+  if (framework == nullptr) return "change what is named, and plan again";
+  if (frameworks::supports_model(*framework, plan.model, plan.layout.precision) ||
+      frameworks::supports_training(*framework, plan.layout.training))
     return "no plan of this model and way to train would run there";
   return fmt::format("mpt-plan --framework {} plans for what it can", target.name);
 }

@@ -181,6 +181,47 @@ TEST(TunerExports, TrlTrainsNoHeadBesideAdaptersOnFsdp) {
   EXPECT_FALSE(refused("transformers-ddp", 1, layers));
 }
 
+// findings/gpt_oss_mixes_packed_documents_without_a_cache_too.sh: their masks have no bounds of documents.
+TEST(TunerExports, PackedSequencesOfSomeModelsNeedFlashAttention) {
+  const auto refused = [](const char* model, double packed, AttentionKernel attention) {
+    PlanRequest r = tuning("transformers-fsdp", 8);
+    r.model.name = model;
+    r.lora = 8;
+    Plan adapted = plan(r);
+    Training& training = adapted.layout.training.edit();
+    training.packed_length = packed;
+    training.frozen.push_back(FrozenPart::head);
+    adapted.layout.execution.edit().kernels.attention = attention;
+    const auto why = frameworks::cannot_run(frameworks::find_export_target("trl"), adapted);
+    return why && why->reason.find("see each other") != std::string::npos;
+  };
+  for (const char* model : {"gpt-oss-20b", "trinity-nano"}) {
+    EXPECT_TRUE(refused(model, 512.0, AttentionKernel::plain)) << model;
+    EXPECT_FALSE(refused(model, 512.0, AttentionKernel::flash2)) << model;
+    EXPECT_FALSE(refused(model, 0.0, AttentionKernel::plain)) << model;
+  }
+  EXPECT_FALSE(refused("Qwen/Qwen3-8B", 512.0, AttentionKernel::plain));
+  EXPECT_FALSE(refused("mixtral-8x7b", 512.0, AttentionKernel::plain));
+}
+
+// findings/reentrant_checkpointing_drops_the_balance_loss.sh: LLaMA-Factory 0.9.5 is reentrant unless told,
+// but for FSDP2.
+TEST(TunerExports, LlamaFactorysRecomputeKeepsTheBalanceLoss) {
+  const auto tells = [](const std::string& framework, Recompute recompute) {
+    PlanRequest r = tuning(framework, 8);
+    r.model.name = "llama3.2-1b";
+    Plan adapted = plan(r);
+    adapted.layout.recompute = recompute;
+    adapted.layout.recomputed_layers.clear();
+    const auto files = frameworks::find_export_target("llamafactory").write(adapted).files;
+    return any_of(files,
+                  [](const auto& f) { return f.text.find("use_reentrant_gc: false") != std::string::npos; });
+  };
+  EXPECT_TRUE(tells("transformers-ddp", Recompute::full));
+  EXPECT_FALSE(tells("transformers-ddp", Recompute::none));
+  EXPECT_FALSE(tells("transformers-deepspeed", Recompute::full)) << "its default stays";
+}
+
 TEST(TunerExports, NextNamesATunerWhereItAloneSaysThePlan) {
   PlanRequest r = tuning("transformers-ddp", 2);
   r.model.name = "llama3.2-1b";
