@@ -3,9 +3,9 @@
 #
 # Expected: position_ids that start again at 0, as DataCollatorWithFlattening writes them, keep documents apart without a cache. They do in
 #   Mixtral, Qwen3-MoE, Mistral and OLMo 3, with eager attention and SDPA.
-# Seen, two documents of 12 and 20 tokens in one row, use_cache=False as in Trainer: the second document of GPT-OSS (eager), of AFMoE
-#   (eager, SDPA), and of an attention-only GraniteMoeHybrid sees the first. Its logits are off by 107 to 124 % of their size.
-#   In Trainer's own step the loss of that document is 4.50 or 5.39 in GPT-OSS, by the tokens of the document in front; in Mixtral it is the same.
+# Seen, two documents of 12 and 20 tokens in one row, use_cache=False as in Trainer. The second one sees the first in GPT-OSS (eager), in
+#   AFMoE (eager, SDPA) and in an attention-only GraniteMoeHybrid. Its logits are off by 107 to 124 % of their size.
+#   In Trainer's own step other tokens in the first document change the loss of the second from 4.50 to 5.39. Mixtral's stays.
 # Why: their models call create_causal_mask without position_ids, so that no bounds of documents are found. Others pass them.
 #   FlashAttention takes its bounds from position_ids elsewhere (read, not run).
 # Why it matters: GPT-OSS runs eager attention wherever its flash kernel is not there, and most fine-tuning is packed.

@@ -3,13 +3,13 @@
 #
 # Expected: Trainer(precision="bf16-true") computes what the checkpoint loaded with dtype=torch.bfloat16 computes. That load keeps
 #   inv_freq in fp32, for angles are position times frequency, and bf16 has 8 bits.
-# Seen, a small Llama, a sequence of 4,096 tokens, error of the logits against fp32: loaded in bf16 1.5 % for the first 64 tokens and
-#   1.3 % for the last 64. Lightning's bf16-true 1.7 % and 15.5 %, from the same weights, and bf16-mixed 1.3 % and 1.1 %.
+# Seen, a small Llama, a sequence of 4,096 tokens, error of the logits against fp32. Loaded in bf16 it is 1.5 % for the first 64 tokens
+#   and 1.3 % for the last 64. From the same weights Lightning's bf16-true has 1.7 % and 15.5 %, and bf16-mixed 1.3 % and 1.1 %.
 #   Angles are wrong by up to 1.8 radians. With inv_freq put back to fp32 in on_fit_start the error is 1.3 % again.
 #   A model that was loaded in bf16, with fp32 frequencies, loses them in the same way.
 # Why: the precision plugin calls module.to(torch.bfloat16), which casts buffers as well as weights.
 # Why it matters: the error grows with the position, so that short tests do not show it. A checkpoint is fine-tuned with other positions
-#   than it was trained with, and than it is served with: inv_freq is in no checkpoint, and the next load has it in fp32.
+#   than it was trained with. It is served with others, too: inv_freq is in no checkpoint, and the next load has it in fp32.
 # Usage: ./lightning_rounds_rotary_frequencies_in_true_bf16.sh (about a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

@@ -6,8 +6,8 @@
 #   the schedule is at 85. The linear rate is 0.17 of the maximum, not 0.67; weight decay is 0.085, not 0.040. Cosine likewise.
 #   Loaded once more it is at 125: the rate is 0, and training stands still. A new object that loads is right, at 40. No warning.
 # Why: loading calls step() with the saved count as the increment, on top of the count that is there.
-# Why it matters: a loop that goes back to its last checkpoint within the process, after a spike of the loss or a NaN, or that loads twice,
-#   goes on with the rate of a later step. Megatron-LM's own training loads once into a new object, and is not concerned.
+# Why it matters: some loops go back to their last checkpoint within the process, after a spike of the loss or a NaN.
+#   They go on with the rate of a later step, and so does a loop that loads twice. Megatron-LM's own training loads once into a new object, and is not concerned.
 # Usage: ./megatron_scheduler_adds_the_steps_it_loads.sh (a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)

@@ -2,8 +2,8 @@
 # peft 0.21.2, transformers 5.24.0, torch 2.15.0: add_weighted_adapter() changes adapters of rsLoRA, DoRA and LoRA with a bias.
 #
 # Expected: add_weighted_adapter([a], [1.0], "copy") makes an adapter that does what a does, and two at 0.5 give their mean.
-# Seen, a small Llama, adapters of rank 16 after 20 steps: for plain LoRA the copy gives the same logits. For the others it does not, and
-#   nothing warns. rsLoRA's weights become 4.00 times as large, and 5.66 times those of the mean where two are combined with "cat".
+# Seen, a small Llama, adapters of rank 16 after 20 steps: for plain LoRA the copy gives the same logits. For the others it does not,
+#   and nothing warns. rsLoRA's weights become 4.00 times as large. With "cat" those of two become 5.66 times their mean.
 #   DoRA keeps BA and loses the trained magnitudes, LoRA with lora_bias keeps BA and loses the bias.
 # Why: the new adapter has the rank as its alpha, for a scale of 1, and copies use_rslora, which makes that the square root of the rank.
 #   Only the matrices A and B are combined: magnitudes and biases of the new adapter are those of a fresh one.
