@@ -3,7 +3,7 @@
 #
 # Expected: GradScaler skips the step with an inf, halves the scale, and takes the next step, as with the plain all-reduce.
 # Seen, two ranks, 30 steps; in step 10 the gradients of one rank overflow. The plain all-reduce and the bf16 hook skip step 10 alone.
-#   With PowerSGD's defaults the 20 steps from 10 to 29 are all skipped. The scale falls from 1,024 to 0.001. Losses stay finite.
+#   PowerSGD of rank 4 from step 2 on skips all 20 steps from 10 to 29. The scale falls from 1,024 to 0.001. Losses stay finite.
 #   Nothing raises, and no warning is given. Without an overflow PowerSGD takes all 30 steps.
 #   With use_error_feedback=False and warm_start=False it skips step 10 alone. Either of them alone does not help.
 # Why: the hook keeps the error of its compression and its factor Q for the next step. Both are NaN after an inf, and nothing resets them.
