@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deepspeed 0.19.8, torch 2.15.0: TiledFusedLogitsLoss scales the gradient of the hidden states, and never that of the head's weights.
 #
-# Expected: a loss computed in tiles has the gradients of the usual loss. A division or a factor behind it holds for all weights.
+# Expected: a loss computed in tiles has the gradients of the usual loss. A later division or factor holds for all weights.
 # Seen, two ranks, one step of SGD; the head's update as a multiple of the one with the usual loss:
-#   Four micro-batches give 4 times, with ZeRO 0 to 3 alike. "sum" divided by the 16 tokens gives 16 times, both together 64 times.
+#   Four micro-batches give 4 times, with each of ZeRO 0 to 3. "sum" divided by the 16 tokens gives 16 times, both together 64 times.
 #   fp16 with a loss scale of 4,096 gives 1/4,096: the head stands still. The losses and the updates of the layer before it are right.
 #   One micro-batch with "mean" in fp32 is right. sequence_tiled_compute is right in all cases run (fp32).
 # Why: the forward runs each tile's backward with a gradient of 1, for the head, too. The backward scales the gradient of the input alone.

@@ -2,7 +2,7 @@
 # peft 0.21.2, transformers 5.24.0, torch 2.15.0: merging adapters of replicated layers adds each copy's LoRA to all copies of the layer.
 #
 # Expected: LoraConfig(layer_replication=[(0, 2), (1, 3)]) makes four layers of three. The two copies of a layer share its weights,
-#   and each has its adapter. merge_and_unload() computes what the adapted model did, or refuses, since one weight cannot hold both.
+#   and each has its adapter. The merge computes what the adapted model did, or refuses, since one weight cannot hold both.
 # Seen, a small Llama, rank 4, 20 steps of Adam: nothing raises and nothing warns. The loss goes from 0.898 to
 #   1.756. The shared weight becomes W + BA of one copy + BA of the other. Layers without a copy are right to the last digit.
 #   A model of four layers of its own, trained in the same way without replication, merges exactly. unmerge_adapter() comes back.

@@ -20,6 +20,7 @@ OMP_NUM_THREADS=1 timeout 200 "$folder/env/bin/python" -W ignore - <<'END'
 import functools
 
 import torch
+from torch import library
 from torch.nn.functional import dropout, gelu
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -29,7 +30,7 @@ torch.set_num_threads(1)
 WIDTH = 32
 
 
-@torch.library.custom_op("example::attention", mutates_args=())
+@library.custom_op("example::attention", mutates_args=())
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention as one operator with dropout inside; it hands its mask to the backward pass."""
     shares = torch.softmax(q @ k.mT / WIDTH**0.5, -1)

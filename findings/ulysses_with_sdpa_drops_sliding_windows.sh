@@ -3,7 +3,7 @@
 #
 # Expected: the guides name "sdpa" as an attention for Ulysses that is right as long as a row holds one sample. So a sample on two
 #   sequence ranks has the logits of one process, or a model with a window is refused, as accelerate's context parallelism refuses it.
-# Seen, one sample of 32 tokens, window of 8, two ranks: from token 8 on the logits of Mistral, Qwen2 and Olmo 3 are off by 91 to 114 %
+# Seen, one sample of 32 tokens, window of 8, two ranks. From token 8 on the logits of Mistral, Qwen2 and Olmo 3 are off by 91 to 114 %
 #   of their size. Gradients are off by 103 to 120 %. The loss of Mistral is to the digit that of the same weights without a window.
 #   Without windows the same three types have the logits and the gradient of one process. Nothing warns.
 # Why: transformers puts the window into the mask that SDPA gets. DeepSpeed replaces the mask by none before it calls SDPA.

@@ -9,6 +9,7 @@ import pathlib
 from typing import Any
 
 import torch
+from torch import library
 from torch.nn.functional import dropout, gelu
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -26,7 +27,7 @@ def rules():
     return names["_every_second_product"], names["_keeps_attention"]
 
 
-@torch.library.custom_op("mpt_test::_scaled_dot_product_dropping", mutates_args=())
+@library.custom_op("mpt_test::_scaled_dot_product_dropping", mutates_args=())
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> tuple[torch.Tensor, torch.Tensor]:
     runs.append(dropout_p)
     shares = torch.softmax(q @ k.mT / WIDTH**0.5, -1)

@@ -25,8 +25,8 @@ _PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.
 
 
 def _keeps_attention(operator: Any, arguments: Any, named: Any) -> bool:
-    """Whether an operator is the attention core, and draws nothing. What is kept does not run again: its random numbers would be those of
-    the dropouts behind it, whose masks would differ from the forward's (findings/torch_selective_recompute_redraws_dropout.sh)."""
+    """Whether an operator is the attention core, and draws nothing. What is kept does not run again and draws no numbers. Later
+    dropouts would draw these instead, and their masks would differ from the forward's (findings/torch_selective_recompute_redraws_dropout.sh)."""
     if "_scaled_dot_product_" not in str(operator) or "backward" in str(operator):
         return False
     given = dict(zip((argument.name for argument in operator._schema.arguments), arguments), **named)
