@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "frameworks/supports/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/mover.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -76,6 +77,7 @@ std::string continued_text(const Checkpoint& checkpoint, const SampleOptions& o,
   std::for_each(tokens.begin(), tokens.end(), add);
   const size_t prompt = text.size();
   ModelSpec model = checkpoint.info().model;
+  frameworks::check_own_runtime(model);
   model.next_token_layers = 0;
   const auto length = std::min(int64_t(tokens.size()) + o.tokens, model.max_positions);
   const auto device = make_cpu_device();

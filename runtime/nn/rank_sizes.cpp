@@ -4,8 +4,6 @@
 #include <numbers>
 #include <numeric>
 
-#include "base/error.h"
-
 namespace mpt::runtime {
 
 namespace {
