@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/stage.h"
 
+#include "base/error.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
 #include "runtime/nn/next_token.h"
