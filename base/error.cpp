@@ -61,13 +61,6 @@ void open_closed_streams() {
   }
 }
 
-// Short output is printed at once, at the end. Files are then written even
-// if the reader of stdout goes away.
-void print_at_the_end() {
-  static std::array<char, 1 << 20> buffer;
-  if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer.data(), _IOFBF, buffer.size());
-}
-
 // Whether the error of a write to stdout means that nobody reads it. EIO on a disk is a failure.
 bool is_reader_gone(int error) {
   struct stat status {};
@@ -159,7 +152,10 @@ bool print_while_read(const std::function<void()>& print) {
 
 int run_program(std::string_view program, const std::function<int()>& body) {
   open_closed_streams();
-  print_at_the_end();
+  // Short output is printed at once, at the end. Files are then written even if the reader of stdout goes
+  // away.
+  static std::array<char, 1 << 20> buffer;
+  if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer.data(), _IOFBF, buffer.size());
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails, as on a full disk
   std::signal(SIGPIPE, SIG_IGN);  // a write without a reader fails, and the work goes on
   std::string print_error;

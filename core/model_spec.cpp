@@ -163,8 +163,7 @@ const Attention& ModelSpec::attention() const {
 const Mlp& ModelSpec::mlp() const {
   static const Mlp none;
   const LayerKind* const kind = layers.first([](const LayerKind& k) { return k.mlp.has_value(); });
-  if (kind != nullptr) return *kind->mlp;
-  return moe() != nullptr ? moe()->expert : none;
+  return kind != nullptr ? *kind->mlp : moe() != nullptr ? moe()->expert : none;
 }
 
 const MixtureOfExperts* ModelSpec::moe() const {

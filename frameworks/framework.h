@@ -47,11 +47,4 @@ inline void set_device(Execution& execution, const DeviceSpec& device) {
   execution.kernels.fp8_in_any_order = device.mxfp8;
 }
 
-/// A token goes once to a device that holds several of its experts, as in HybridEP. HybridEP's kernels also
-/// make the padding that products in fp8 need.
-inline void send_tokens_once(Execution& execution) {
-  execution.traffic.deduplicates_dispatch = true;
-  execution.kernels.pads_expert_rows = false;
-}
-
 }  // namespace mpt::frameworks

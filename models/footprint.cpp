@@ -95,12 +95,6 @@ void add_new(Shapes& shapes, const std::array<int64_t, 2>& shape) {
   if (!contains(shapes, shape)) shapes.push_back(shape);
 }
 
-// Adds the columns and rows of each weight gradient of a layer.
-void add_gradient_shapes(const LayerProgram& layer, Shapes& shapes) {
-  for (const Operator& op : layer.operators)
-    if (is_product(op.shape)) add_new(shapes, {op.shape.columns, op.shape.inner});
-}
-
 }  // namespace
 
 StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence)
@@ -175,7 +169,9 @@ void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) 
       layers_.back().backward_workspace += layers_.back().kept[size_t(programs.layout().recompute)];
       layers_.back().kept.fill(0);
     }
-    add_gradient_shapes(layer, experts ? expert_gradient_shapes_ : dense_gradient_shapes_);
+    Shapes& shapes = experts ? expert_gradient_shapes_ : dense_gradient_shapes_;
+    for (const Operator& op : layer.operators)
+      if (is_product(op.shape)) add_new(shapes, {op.shape.columns, op.shape.inner});
   }
 }
 

@@ -34,11 +34,6 @@ inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
   return padded_share(model.vocab, layout.tensor, layout.execution->kernels.vocabulary_multiple);
 }
 
-/// Whether the last stage has a separate copy of the token table for its next-token modules.
-inline bool copies_token_table(const ModelSpec& model, const Layout& layout) {
-  return model.next_token_layers > 0 && layout.pipeline > 1 && !model.tied_embeddings;
-}
-
 /// The destinations of the copies of a row. Each copy chooses one.
 struct CopyRoute {
   int64_t copies = 1;

@@ -149,8 +149,7 @@ FieldRule rule_of(Value value) {
 std::string text_of(const Json& value) {
   if (value.is_null()) return "none";
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
-  return value.dump();
+  return value.is_number_float() ? fmt::format("{}", value.get<double>()) : value.dump();
 }
 
 std::optional<Json> value_of(Value value, const std::string& text) {

@@ -15,13 +15,6 @@
 namespace mpt::planner {
 namespace {
 
-// Seconds that a move to a layout predicted at `best_s` saves of a measured step. The share is that of the
-// predicted step. The result never exceeds the time above that prediction.
-double gain_of(const Plan& plan, double measured_s, double best_s) {
-  const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
-  return std::min(as_predicted, measured_s - best_s);
-}
-
 // The best layout on the same cluster within `bounds`. It leaves the memory that published runs used, if any
 // layout does, since nobody starts a run without a margin. Nothing if none fits.
 std::optional<RankedLayout> best_within(const KnownPlan& known, const SearchBounds& bounds,
@@ -49,7 +42,10 @@ Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
   cause.change =
       fmt::format("plan again on this cluster{}{} and move to the new layout with the next checkpoint",
                   broken.empty() ? "" : " without ", joined(broken, " and "));
-  cause.seconds = gain_of(plan, measured_s, best.step_time_s);
+  // The share of the step that is saved is the predicted one. No more is gained than the time above that
+  // prediction.
+  const double as_predicted = measured_s - best.step_time_s * measured_s / plan.prediction.step_time_s;
+  cause.seconds = std::min(as_predicted, measured_s - best.step_time_s);
   return cause;
 }
 

@@ -99,8 +99,9 @@ Execution execution_of(const PlanRequest& r, const ModelSpec& model, const Clust
         "attention of " + model.type +
         " keeps its scores unless your script names other kernels: " + "--execution attention=flash2");
   if (r.expert_load > 0.0) execution.traffic.expert_load = r.expert_load;
-  if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
-  if (r.dispatch == Dispatch::each) execution.traffic.deduplicates_dispatch = false;
+  // HybridEP sends a token once to a device with several of its experts. Its kernels pad for products in fp8.
+  if (r.dispatch == Dispatch::once) execution.kernels.pads_expert_rows = false;
+  if (r.dispatch) execution.traffic.deduplicates_dispatch = r.dispatch == Dispatch::once;
   if (execution.traffic.deduplicates_dispatch && is_own_runtime(execution))
     refuse_input("--dispatch", "once with --framework mpt", "what mpt-run does",
                  "name another framework, or leave it out");

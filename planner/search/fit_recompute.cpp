@@ -38,8 +38,7 @@ class RecomputeFitter {
       if (by_rank ? !fit_rank(rank) : !fit_level(rank)) return FitOutcome::over_memory;
       if (rank == 0 && too_slow && too_slow(counts_)) return FitOutcome::too_slow;
     }
-    if (!by_rank && !raise_level()) return FitOutcome::over_memory;
-    return FitOutcome::some_layers;
+    return by_rank || raise_level() ? FitOutcome::some_layers : FitOutcome::over_memory;
   }
   /// Of each virtual stage.
   const std::vector<int64_t>& recomputed_layers() const { return counts_; }

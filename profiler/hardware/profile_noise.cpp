@@ -74,7 +74,7 @@ ProfileNoise noise_of(const Profile& profile, int64_t sequence) {
 }
 
 std::string noise_text(const ProfileNoise& noise) {
-  if (!noise.too_noisy()) return "";
+  if (noise.doubtful == 0) return "";
   if (noise.worst_spread <= kNoisySpread)
     return fmt::format("{} of {} timings do not fit the others", noise.doubtful, noise.timings);
   return fmt::format("{} of {} timings vary by more than {:.0f}%, {} by {:.0f}%", noise.doubtful,

@@ -24,8 +24,6 @@ struct ProfileNoise {
   size_t doubtful = 0;  // of these
   double worst_spread = 0.0;
   std::string worst;  // such as "layer forward, micro-batch 2"
-
-  bool too_noisy() const { return doubtful > 0; }
 };
 
 /// Noise at one sequence length, or at all lengths if the profile has no timings of that one.

@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"

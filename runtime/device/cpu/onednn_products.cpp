@@ -107,16 +107,11 @@ class OneDnnProducts final : public Products {
   std::map<ProductShape, Product> products_;
 };
 
-// Of AVX-512 with bf16, which AMX includes.
-bool processor_has_bf16() {
-  constexpr auto kBits = unsigned(dnnl::cpu_isa::avx512_core_bf16);
-  return (unsigned(dnnl::get_effective_cpu_isa()) & kBits) == kBits;
-}
-
 }  // namespace
 
 std::unique_ptr<Products> make_onednn_products(std::string& reason) {
-  if (!processor_has_bf16()) {
+  constexpr auto kBits = unsigned(dnnl::cpu_isa::avx512_core_bf16);  // AMX includes it
+  if ((unsigned(dnnl::get_effective_cpu_isa()) & kBits) != kBits) {
     reason = "the processor has neither AVX-512 BF16 nor AMX";
     return nullptr;
   }
