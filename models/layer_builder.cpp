@@ -97,8 +97,9 @@ void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
 // with_quantized_all_gather in module/layernorm_linear.py, grad_output_preprocess in module/base.py).
 // Scattered tensors stay in 16 bits.
 void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op) const {
-  if (sizes.parallel == Parallel::replicated) return;
   const bool sequence = layout_.sequence_parallel;
+  const bool joined = sizes.joined && (sizes.parallel == Parallel::columns || !sequence);
+  if (sizes.parallel == Parallel::replicated || joined) return;
   const auto gathered = [&](int64_t columns) {
     Collective c = gather_over_tensor(columns);
     if (execution().kept.keeps_fp8_inputs) c.bytes = product_input_bytes(op, c.bytes / unit_);

@@ -28,7 +28,8 @@ struct LinearSizes {
   Parallel parallel = Parallel::columns;
   /// Columns of the products that other frameworks run separately; all 0: it is one product.
   std::array<int64_t, 3> parts{};
-  bool fp8 = true;  // if the layout's products run in fp8
+  bool fp8 = true;      // if the layout's products run in fp8
+  bool joined = false;  // shares a gathered input with other products, and sums of outputs by all-reduce
 };
 
 struct AttentionSizes {
@@ -68,6 +69,7 @@ class LayerBuilder {
     return unit < 4 ? more : std::max(std::min<int64_t>(more, 4), more - 2);
   }
   int64_t context_ranks() const { return layout_.context; }
+  int64_t expert_ranks() const { return layout_.expert; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
   int64_t expert_share(int64_t whole) const {

@@ -16,10 +16,12 @@ constexpr MlpNames kMlp{"mlp.up", "mlp.activation", "mlp.down"};
 constexpr MlpNames kSharedExpert{"mlp.shared.up", "mlp.shared.activation", "mlp.shared.down"};
 
 // `input_kept`: an operator before it already keeps the input.
-void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool input_kept = false) {
+// `joined`: as LinearSizes.
+void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool input_kept, bool joined) {
   const int64_t hidden = b.model().hidden;
   const int64_t ffn = b.share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
-  b.linear({names.up, M::mlp_up, up, hidden, mlp.bias, Parallel::columns, {ffn, mlp.gated ? ffn : 0}})
+  const std::array<int64_t, 3> parts{ffn, mlp.gated ? ffn : 0};
+  b.linear({names.up, M::mlp_up, up, hidden, mlp.bias, Parallel::columns, parts, true, joined})
       .saves(input_kept ? 0 : hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = mlp.gated;
@@ -27,7 +29,7 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   b.activation({names.activation, M::mlp_activation, shape}, up);
   b.last().in_epilogue = b.is_in_epilogue(mlp, ffn);
   if (mlp.activation == ActivationKind::xielu) b.last().parameters = 2;
-  b.linear({names.down, M::mlp_down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
+  b.linear({names.down, M::mlp_down, hidden, ffn, mlp.bias, Parallel::rows, {}, true, joined}).saves(ffn);
 }
 
 // With both a dense MLP and experts, Gemma 4 has separate norms and scales for each; LongCat has none.
@@ -85,7 +87,8 @@ void add_experts(LayerBuilder& b) {
   Mlp shared = mlp;
   shared.ffn_hidden = e.shared_ffn_hidden;
   shared.bias = false;
-  add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true);
+  const bool joined = b.execution().traffic.joins_shared_experts && b.expert_ranks() == 1;
+  add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true, joined);
   if (!e.shared_gate) return;
   // The gate, and the output that it multiplies.
   b.linear({"mlp.shared_gate", M::mlp, 1, m.hidden, false, Parallel::replicated})
@@ -271,7 +274,7 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
     if (before && place != NormPlacement::shared)  // autograd keeps a tensor once
       b.norm("mlp.norm", M::mlp_norm, model.hidden, beside && !e.allocator.counts_each_buffer);
     const bool shares_norm = beside && place == NormPlacement::shared && !e.kept.narrows_each_input;
-    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && e.kept.shares_norm_output);
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && e.kept.shares_norm_output, false);
     if (norms_beside(b)) add_norms_beside(b);
     if (kind.moe) add_experts(b);
     if (behind) b.norm("mlp.post_norm", M::mlp_result, model.hidden);
@@ -317,7 +320,9 @@ LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layo
   LayerBuilder b(model, layout, sequence, nullptr);
   const int64_t hidden = model.hidden;
   add_lookup(b, "next_token.embedding", layout);
-  if (depth == 0 && copies_token_table(model, layout)) b.last().parameters = b.vocabulary_share() * hidden;
+  // A last stage has a copy of the token table for them.
+  if (depth == 0 && layout.pipeline > 1 && !model.tied_embeddings)
+    b.last().parameters = b.vocabulary_share() * hidden;
   b.norm("next_token.embedding_norm", M::head, hidden);
   b.norm("next_token.norm", M::head, hidden, /*input_kept=*/true);  // the head's product keeps it
   if (b.execution().kernels.splits_next_token_projection) {

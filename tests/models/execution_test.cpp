@@ -373,6 +373,34 @@ TEST(Execution, PyTorchsWeightGradientsWaitWithAllThatWasSaved) {
   }
 }
 
+// torchtitan, models/common/moe_sharding.py: one gather for router, routed and shared experts. With sequence
+// parallelism each of both outputs is scattered; without it one sum follows their addition.
+TEST(Execution, TorchtitansSharedExpertsAreGatheredWithTheRoutedOnes) {
+  const ModelSpec model = load_model("deepseek-v2-lite");
+  const LayerKind& kind = *model.layers.first([](const LayerKind& k) { return k.moe.has_value(); });
+  // Collectives of products of experts: forward, then backward.
+  const auto counted = [&](const char* framework, bool sequence_parallel, int64_t expert) {
+    Layout layout;
+    layout.tensor = layout.data = 2;
+    layout.expert = expert;
+    layout.sequence_parallel = sequence_parallel;
+    layout.precision = Precision::bf16;
+    layout.layers_per_stage = {model.layers.count()};
+    layout.execution = load_framework(framework, "test");
+    std::array<int, 2> all{};
+    for (const Operator& op : layer_program(model, kind, layout, 4096).operators) {
+      if (op.name.find("mlp.shared") == std::string_view::npos) continue;
+      for (const Collective& c : op.forward_collectives) all[0] += c.beside ? 0 : 1;
+      for (const Collective& c : op.backward_collectives) all[1] += c.beside ? 0 : 1;
+    }
+    return all;
+  };
+  EXPECT_EQ(counted("torchtitan", true, 1), (std::array{1, 1})) << "its output alone, and its gradient";
+  EXPECT_EQ(counted("torchtitan", false, 1), (std::array{0, 0}));
+  EXPECT_EQ(counted("torchtitan", true, 2), (std::array{2, 2}));
+  EXPECT_EQ(counted("megatron-core", true, 1), (std::array{2, 2}));
+}
+
 // Each switch by which other frameworks differ from this project's runtime.
 TEST(Execution, EverySwitchChangesProgramsOrMemoryOfSomeModel) {
   const std::vector<std::pair<const char*, void (*)(Execution&)>> switches{
