@@ -29,6 +29,7 @@ enum class Trait {
   ties,
   balance_loss,
   masked,              // the loss leaves tokens out
+  packed_by_mask,      // sequences share rows, and a mask alone keeps them apart
   larger_micro_batch,  // of several sequences
   accumulates,         // several micro-batches a step: objective_of() alone asks, as few steps have one
   data_ranks,          // several, and objective_of() alone asks

@@ -153,9 +153,9 @@ std::string frequent_reasons(const SearchProblem& problem) {
   constexpr size_t kMost = 3;
   std::vector<std::tuple<bool, int64_t, std::string>> sorted;
   for (const auto& [reason, count] : reasons) {
-    const bool names = any_of(problem.bounds.schedules, [&, &r = reason](const std::string& schedule) {
-      return r.find(schedule) != std::string::npos;
-    });
+    // Ahead of others: what names what was asked for, or how to have it.
+    const auto is_in = [&r = reason](const std::string& word) { return r.find(word) != std::string::npos; };
+    const bool names = is_in("--execution") || any_of(problem.bounds.schedules, is_in);
     sorted.emplace_back(!names, -count, reason);
   }
   std::sort(sorted.begin(), sorted.end());
@@ -270,7 +270,9 @@ Problem nothing_divides(const SearchProblem& problem) {
   const Words all = asked_bounds(problem);
   const Words conflict = fewest(problem, all);
   if (conflict.empty()) return job_in_the_way(bounded(problem, {}));
-  const SearchProblem asked = bounded(problem, conflict);
+  SearchProblem asked = bounded(problem, conflict);
+  // No method does, and this one was asked for.
+  asked.bounds.context_methods = problem.bounds.context_methods;
   std::string reason = degrees_in_the_way(asked);
   if (reason.empty()) reason = broken_rule(asked);
   if (reason.empty()) reason = frequent_reasons(asked);
