@@ -27,9 +27,13 @@ double yarn_growth(double factor, double scale) {
   return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }
 
+const RotaryScaling* scaling_of(const Attention& a) {
+  return a.rotary && a.rotary->scaling ? &*a.rotary->scaling : nullptr;
+}
+
 double score_scale_of(const Attention& a) {
   const double scale = a.score_scale.value_or(0.0);
-  const RotaryScaling* const s = a.rotary && a.rotary->scaling ? &*a.rotary->scaling : nullptr;
+  const RotaryScaling* const s = scaling_of(a);
   if (!a.latent || s == nullptr || s->kind != RotaryScalingKind::yarn || s->mscale_all_dim == 0.0)
     return scale;
   const double growth = yarn_growth(s->factor, s->mscale_all_dim);

@@ -21,8 +21,9 @@ enum class OutputGate { none, per_head, elementwise };
 
 /// linear: the factor divides all frequencies (arXiv:2306.15595). llama3: it divides the low ones, with a
 /// smooth transition (Llama 3.1). yarn: depends on the turns that a frequency makes in the positions of
-/// pre-training (arXiv:2309.00071). other: a scaling that only Hugging Face's code has.
-enum class RotaryScalingKind { linear, llama3, yarn, other };
+/// pre-training (arXiv:2309.00071). Hugging Face's code alone has the rest. longrope, dynamic: depends on the
+/// longest position that a module sees.
+enum class RotaryScalingKind { linear, llama3, yarn, longrope, dynamic, other };
 
 /// Changed frequencies of rotary positions, for sequences longer than those of pre-training.
 struct RotaryScaling {
@@ -65,6 +66,9 @@ struct Attention {
     return rotary ? *rotary : usual;
   }
 };
+
+/// The scaling of an attention's rotary positions; null: none.
+const RotaryScaling* scaling_of(const Attention& attention);
 
 /// The factor by which YaRN scales queries and keys (arXiv:2309.00071, section 3.4).
 double yarn_growth(double factor, double scale);

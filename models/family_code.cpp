@@ -87,7 +87,7 @@ void read_gemma4(FamilyReader& r, ModelDraft& d) {
 
 void write_gemma4(FamilyWriter& w, ModelDraft& d) {
   // Its files have one scaling that other types lack.
-  if (const auto& scaling = d.full.rotation().scaling; scaling && scaling->kind == RotaryScalingKind::other)
+  if (const auto& scaling = d.full.rotation().scaling; scaling && scaling->kind >= RotaryScalingKind::longrope)
     w.put("rope_parameters/full_attention/rope_type", scaling->factor == 1.0 ? "proportional" : "default");
   w.put("rope_parameters/sliding_attention/rope_type", "default");
   w.put("enable_moe_block", d.moe.has_value());

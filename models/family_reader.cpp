@@ -204,7 +204,8 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
   place.reset();
   Config scaling = config_.inner(config_.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (scaling.has("full_attention")) scaling = scaling.inner("full_attention");
-  const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
+  std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
+  if (type == "su") type = "longrope";  // its name before transformers 4.43
   const char* const original = "original_max_position_embeddings";
   const bool beside = config_.has(original);  // this marks the key as read, even without a scaling
   if (type == "default" || type == "mrope") return;
@@ -215,10 +216,8 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
   const double usual = 0.1 * std::log(std::max(1.0, s.factor)) + 1.0;
   const bool yarn = type == "yarn" && (scaling.absent("attention_factor") || scaling.absent("mscale")) &&
                     std::abs(scaling.real_or("attention_factor", usual) - usual) < 1e-6;
-  s.kind = type == "linear"   ? RotaryScalingKind::linear
-           : type == "llama3" ? RotaryScalingKind::llama3
-           : yarn             ? RotaryScalingKind::yarn
-                              : RotaryScalingKind::other;
+  s.kind = enum_value<RotaryScalingKind>(type).value_or(RotaryScalingKind::other);
+  if (type == "yarn" && !yarn) s.kind = RotaryScalingKind::other;
   if (s.kind == RotaryScalingKind::llama3) {
     s.low_frequency_factor = scaling.real_or("low_freq_factor", 1.0);
     s.high_frequency_factor = scaling.real_or("high_freq_factor", 4.0);
@@ -232,8 +231,8 @@ void FamilyReader::scaling(std::optional<RotaryScaling>& place) {
     s.mscale_all_dim = scaling.real_or("mscale_all_dim", 0.0);
     s.whole_dimensions = scaling.flag_or("truncate", true);
   }
-  if (s.kind == RotaryScalingKind::other) {
-    const int64_t otherwise = type == "longrope" ? positions : s.original_positions;
+  if (s.kind >= RotaryScalingKind::longrope) {
+    const int64_t otherwise = s.kind == RotaryScalingKind::other ? s.original_positions : positions;
     s.original_positions = scaling.size_or(original, beside ? config_.size(original) : otherwise);
   }
   // transformers/modeling_rope_utils.py, _compute_longrope_parameters

@@ -112,7 +112,7 @@ void FamilyWriter::word(Value value, std::string& place, const std::vector<std::
 void FamilyWriter::scaling(std::optional<RotaryScaling>& place) {
   // For another kind, only the class knows the numbers.
   const bool by_layer = json_.contains("rope_parameters");
-  if (place ? place->kind == RotaryScalingKind::other : !by_layer) return;
+  if (place ? place->kind >= RotaryScalingKind::longrope : !by_layer) return;
   const Json keys = place ? scaling_json(*place) : Json{{"rope_type", "default"}};
   for (const auto& [key, value] : keys.items())
     put((by_layer ? "rope_parameters/full_attention/" : "rope_scaling/") + key, value);

@@ -104,8 +104,7 @@ void add_multi_head(LayerBuilder& b) {
   if (a.query_key_norm != QueryKeyNorm::none) add_query_key_norm(b, queries, keys);
   if (a.rotary) {
     OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
-    shape.extra = a.rotary->scaling && (a.rotary->scaling->kind == RotaryScalingKind::yarn ||
-                                        a.rotary->scaling->kind == RotaryScalingKind::other);
+    shape.extra = a.rotary->scaling && a.rotary->scaling->kind >= RotaryScalingKind::yarn;
     b.add({"attention.rotary", M::rotary, shape});
   }
   if (a.index) add_index(b);

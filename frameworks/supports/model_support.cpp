@@ -76,7 +76,7 @@ std::optional<Value> difference_by_layer(const models::Dialect& dialect, const M
 // A scaling with numbers that only the class knows is in the model's original file.
 bool is_in_its_file(const ModelSpec& model, Value difference) {
   const auto& scaling = model.attention().rotation().scaling;
-  return difference == Value::rotary_scaling && scaling && scaling->kind == RotaryScalingKind::other;
+  return difference == Value::rotary_scaling && scaling && scaling->kind >= RotaryScalingKind::longrope;
 }
 
 // Whether a config.json of the model's type describes all of the model.

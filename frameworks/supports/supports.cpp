@@ -91,6 +91,23 @@ struct SplitRules {
     return std::nullopt;
   }
 
+  // The longest position of a rank's tokens decides. In a ring that of the two middle pieces is the shortest.
+  std::optional<Rejection> positions() const {
+    const int64_t all = workload.sequence, ranks = layout.context;
+    const bool ring = layout.context_method == ContextMethod::ring;
+    const int64_t least = ring ? (ranks + 1) * all / (2 * ranks) : all / ranks;
+    const auto are_apart = [&](const LayerKind& k) {
+      const RotaryScaling* const s = k.attention ? scaling_of(*k.attention) : nullptr;
+      if (s == nullptr || s->original_positions >= all) return false;
+      return s->kind == RotaryScalingKind::dynamic ||
+             (s->kind == RotaryScalingKind::longrope && least <= s->original_positions);
+    };
+    if (!context || !can.rotates_by_rank || !model.layers.any(are_apart)) return std::nullopt;
+    return no("trains wrong",
+              "trains wrong: ranks choose frequencies of rotary positions by the longest position that each "
+              "sees (run: findings/ulysses_ranks_rotate_longrope_apart.sh)");
+  }
+
   std::optional<Rejection> experts() const {
     if (spreads && !can.expert) return no("expert", "has no expert parallelism");
     if (spreads && split != layout.tensor && can.expert_split == ExpertSplit::as_tensor)
@@ -113,6 +130,7 @@ struct SplitRules {
       return no("sequence parallel", "has no sequence parallelism");
     if (context && !contains(can.context_methods, layout.context_method))
       return no("context", fmt::format("has no {} context parallelism", enum_name(layout.context_method)));
+    if (auto r = positions()) return r;
     if (!pipeline || layout.data == 1) return std::nullopt;
     if (!contains(can.orders, layout.order))
       return no("order", fmt::format("does not number ranks {}", enum_name(layout.order)));
@@ -140,11 +158,6 @@ const char* words(MicroBatchRule rule) {
 #include "generated/MicroBatchWords.inc"
   };
   return kWords[size_t(rule)];
-}
-
-std::string schedule_names_of(const Abilities& a) {
-  const auto names = mapped<std::string>(a.schedules, &ScheduleAbility::schedule);
-  return names.empty() ? "none" : joined(names, ", ");
 }
 
 // Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
@@ -408,7 +421,8 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
   const ScheduleAbility* const found = schedule_named(a, schedule);
   if (found == nullptr)
     return refuse(framework, "schedule",
-                  fmt::format("has no {} schedule; it has {}", schedule, schedule_names_of(a)));
+                  fmt::format("has no {} schedule; it has {}", schedule,
+                              joined(mapped<std::string>(a.schedules, &ScheduleAbility::schedule), ", ")));
   if (chunks < found->min_chunks || chunks > found->max_chunks)
     return refuse(framework, "chunks",
                   fmt::format("runs {} with {} to {} virtual stages per rank", schedule, found->min_chunks,

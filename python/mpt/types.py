@@ -29,11 +29,11 @@ class Compressed:
 
 @dataclass
 class Scaling:
-    kind: Literal["linear", "llama3", "yarn", "other"]  # rule of the scaling
+    kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic", "other"]  # rule of the scaling
     factor: float  # by which frequencies fall
     low_frequency_factor: Optional[float] = None  # llama3: wavelengths above original / this fall
     high_frequency_factor: Optional[float] = None  # llama3: those below original / this stay
-    original_positions: Optional[int] = None  # llama3, yarn: positions of pre-training
+    original_positions: Optional[int] = None  # positions of pre-training
     beta_fast: Optional[float] = None  # yarn: turns above which frequencies stay
     beta_slow: Optional[float] = None  # yarn: turns below which frequencies fall
     mscale: Optional[float] = None  # yarn: growth of queries and keys; 0 if not given
@@ -381,6 +381,7 @@ class Execution:
     expert_load: Optional[float] = None  # copies that the fullest rank of spread experts gets, over an even share
     sends_to_expert_parts: Optional[bool] = None  # tokens are sent to every part of an expert that is split by width
     exchanges_shared_heads: Optional[bool] = None  # tensor ranks exchange what all heads share: sums of a norm over all heads, a latent key's rotary part
+    joins_shared_experts: Optional[bool] = None  # shared and routed experts share a gathered input and sums by all-reduce, where experts have no ranks of their own
     muon_gathered_bytes: Optional[int] = None  # bytes of each weight of sharded matrices that every rank gathers for Muon
     muon_exchanged_bytes: Optional[int] = None  # bytes of each weight of sharded matrices that go to one rank and back for Muon
     launch_us: Optional[float] = None  # host's microseconds per kernel

@@ -469,5 +469,45 @@ TEST(Supports, RingAttentionBesideMixersThatExchangeHeads) {
   EXPECT_TRUE(check_layout(model, layout, workload)) << "64 heads of Mamba";
 }
 
+// Of context ranks that choose frequencies by the positions that they see.
+// tests/frameworks/rotary_by_rank_test.py asks transformers itself for the same cases.
+TEST(Supports, ContextRanksRotateAlikeOrAreRefused) {
+  using K = RotaryScalingKind;
+  const auto is_apart = [](const char* framework, K kind, int64_t original, int64_t ranks) {
+    ModelSpec model = models::load_model("llama3.2-1b");
+    for (auto& [name, layer] : model.layers.kinds)
+      layer.attention->rotary->scaling = RotaryScaling{.kind = kind, .original_positions = original};
+    Layout layout;
+    layout.context = ranks;
+    layout.precision = Precision::bf16;
+    const Framework& judge = *find_framework(framework);
+    layout.context_method = judge.abilities.context_methods.front();
+    layout.layers_per_stage = {model.layers.count()};
+    layout.zero = 3;
+    layout.shard = ranks;
+    layout.overlap_gradient_reduce = layout.overlap_parameter_gather = true;
+    const auto no = supports(judge, model, layout, {8, 32768});
+    EXPECT_TRUE(!no || no->constraint == "trains wrong") << no->reason;
+    return no.has_value();
+  };
+  for (const char* framework : {"transformers-deepspeed", "deepspeed"}) {
+    EXPECT_FALSE(is_apart(framework, K::longrope, 32768, 2)) << "no sequence is longer";
+    EXPECT_TRUE(is_apart(framework, K::longrope, 16384, 2));
+    EXPECT_FALSE(is_apart(framework, K::longrope, 16383, 2)) << "all ranks see more";
+    EXPECT_TRUE(is_apart(framework, K::longrope, 4096, 8));
+    EXPECT_FALSE(is_apart(framework, K::longrope, 4096, 4));
+    EXPECT_TRUE(is_apart(framework, K::dynamic, 4096, 4));
+    EXPECT_FALSE(is_apart(framework, K::dynamic, 32768, 4));
+    EXPECT_FALSE(is_apart(framework, K::other, 4096, 8));
+  }
+  // Of a ring's two ranks the second sees the middle half.
+  for (const char* framework : {"transformers-fsdp", "automodel"}) {
+    EXPECT_TRUE(is_apart(framework, K::longrope, 24576, 2)) << framework;
+    EXPECT_FALSE(is_apart(framework, K::longrope, 24575, 2)) << framework;
+    EXPECT_TRUE(is_apart(framework, K::longrope, 32767, 2)) << framework;
+    EXPECT_TRUE(is_apart(framework, K::dynamic, 4096, 2)) << framework;
+  }
+}
+
 }  // namespace
 }  // namespace mpt::frameworks

@@ -36,11 +36,13 @@ TEST(ConfigKeys, LongRopeHasThePositionsOfPreTraining) {
                 .rotation()
                 .scaling;
   };
-  const RotaryScaling wanted{.kind = RotaryScalingKind::other, .factor = 32.0, .original_positions = 4096};
+  const RotaryScaling wanted{.kind = RotaryScalingKind::longrope, .factor = 32.0, .original_positions = 4096};
   EXPECT_EQ(read(R"(,"original_max_position_embeddings":4096,"rope_scaling":{"type":"longrope"})"), wanted);
   EXPECT_EQ(read(R"(,"original_max_position_embeddings":8192,
                     "rope_scaling":{"rope_type":"longrope","original_max_position_embeddings":4096})"),
             wanted);
+  EXPECT_EQ(read(R"(,"original_max_position_embeddings":4096,"rope_scaling":{"type":"su"})"), wanted)
+      << "the name in files of before transformers 4.43";
   EXPECT_EQ(read(R"(,"rope_scaling":{"type":"longrope","factor":8})").factor, 8.0);
   EXPECT_EQ(
       read_hugging_face(shaped("phi3", R"(,"original_max_position_embeddings":4096)"), "config.json").ignored,
