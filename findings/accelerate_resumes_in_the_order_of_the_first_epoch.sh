@@ -7,11 +7,11 @@
 #   in this epoch and 14 are never read; with use_seedable_sampler=True 13 and 13. Two ranks: 14 and 17 of 32.
 #   With the seedable sampler the resumed epoch and the one after it both have the order of the first epoch.
 # Controls: with set_epoch(epoch) on the prepared loader in each epoch, before skip_first_batches, the seedable sampler gives the samples
-#   of the unbroken run in the same order, on one and two ranks. A run that is saved in its first epoch resumes that epoch exactly.
+#   of the unbroken run in the same order, on one and two ranks. With it a run saved in its first epoch resumes that epoch exactly.
 # Why: the prepared loader counts epochs itself, and starts at 0 in a new process. Each pass sets the sampler to this count, over the
 #   epoch that load_state brought back. The plain sampler draws its order when a pass begins, from a generator that is by then further on.
-# Why it matters: a fifth to a half of the rest of the epoch is read twice, and as much never. Only runs resumed after the first epoch
-#   show it, and nothing warns. Trainer is not affected, for it calls set_epoch.
+# Why it matters: a quarter to a half of the rest of the epoch is read twice, and as much never. With the seedable sampler only runs
+#   resumed after their first epoch show it, and nothing warns. Trainer is not affected, for it calls set_epoch.
 # Usage: ./accelerate_resumes_in_the_order_of_the_first_epoch.sh (a minute, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)
