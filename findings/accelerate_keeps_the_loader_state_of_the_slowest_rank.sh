@@ -2,7 +2,7 @@
 # accelerate 1.16.0, datasets 5.2.0, torchdata 0.11.0, torch 2.15.0: save_state writes the loader's states of all ranks to one file, and the last rank wins.
 #
 # Expected: use_stateful_dataloader=True with save_state and load_state resumes a loader. A state of each rank is kept, or rank 0's.
-# Seen, 2 ranks, a stream of 200 samples, saved after 20: if rank 1 writes a second later than rank 0, the resumed run begins at sample 0
+# Seen, 2 ranks, a stream of 200 samples, saved after 20. If rank 1 writes a second later than rank 0, the resumed run begins at sample 0
 #   and reads all 20 again. If rank 0 writes later, it begins at 22, one batch late (see accelerate_skips_streamed_batches_on_resume).
 #   The folder holds one dl_state_dict.bin, and a file of random states for each rank.
 # Controls: a map-style Dataset, of which both ranks have the same state, resumes at 20 in either order. So does one process.

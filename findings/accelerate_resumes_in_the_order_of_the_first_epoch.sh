@@ -2,7 +2,7 @@
 # accelerate 1.16.0, torch 2.15.0: save_state, load_state and skip_first_batches resume an epoch in another order than it was begun in.
 #
 # Expected: the three calls are the documented way to resume in the middle of an epoch. The seedable sampler makes the order repeatable,
-#   so that the run reads what is left of the epoch, and then the next epoch.
+#   so that the run reads the rest of the epoch, and then the next epoch.
 # Seen, 64 samples, batches of 4, saved after 4 steps of the third epoch. One process: of the 48 samples that follow, 14 were read before
 #   in this epoch and 14 are never read; with use_seedable_sampler=True 13 and 13. Two ranks: 14 and 17 of 32.
 #   With the seedable sampler the resumed epoch and the one after it both have the order of the first epoch.

@@ -2,14 +2,14 @@
 # accelerate 1.16.0, datasets 5.2.0, torchdata 0.11.0, torch 2.15.0: a stream that resumes on several ranks leaves out one batch for each rank but one.
 #
 # Expected: use_stateful_dataloader=True makes a prepared loader with state_dict and load_state_dict, which goes on at the next batch.
-# Seen, 200 samples in 4 shards, batches of 2, saved after 5 steps: the resumed run never reads 2 samples on 2 ranks and 6 on 4 ranks,
+# Seen, 200 samples in 4 shards, batches of 2, saved after 5 steps. The resumed run never reads 2 samples on 2 ranks and 6 on 4 ranks,
 #   with 2 workers, too. These are (ranks - 1) batches at each resume. Nothing warns, and the rest comes in order.
 # Controls: one process resumes exactly. So do dispatch_batches=False, a map-style Dataset, and the same samples as an IterableDataset
-#   that has no state_dict of its own, all on 2 ranks.
+#   without a state_dict, all on 2 ranks.
 # Each rank keeps its own state here, since save_state lets all ranks write one file.
 # Why: by default rank 0 reads a stream for all ranks, one batch for each rank in a step, and one step ahead. The state that it keeps is
 #   taken before the last of these reads, so (ranks - 1) batches too late. Accelerate subtracts these from the loader's counters.
-#   A dataset that keeps a state of its own, as streams of datasets do, is not put back, and its state is the one that decides.
+#   Streams of datasets keep a state, too. It is not put back, and it decides.
 # Why it matters: by this rule 64 ranks lose 63 batches at each restart. The samples are in no checkpoint and in no later step of the epoch.
 # Usage: ./accelerate_skips_streamed_batches_on_resume.sh (two minutes, and the download of PyTorch)
 set -euo pipefail

@@ -5,9 +5,9 @@
 # Seen, models with an eighth of the layers and a sixteenth of the width of Mistral 7B, Phi-4, Gemma 2 9B, OLMo 2 7B and Granite 8B:
 #   AutoMFU's operations are 0.77, 0.80, 0.85, 0.86 and 0.77 of the ones that FlopCounterMode counts, OLMoE's 0.73.
 #   Full sizes at 4,096 tokens: a Llama of Mistral 7B's sizes has 1.33 times as many operations as Mistral 7B. Nothing warns.
-# Controls: Llama, Qwen2, Qwen3 and Mixtral agree with the count within 0.2 %. A Mistral whose configuration is read as Llama's agrees.
-# Why: a table names a formula for each class of configuration. A class that it lacks gets a general formula, whose feed-forward layer
-#   has two matrices as GPT's, half of whose layers are experts if there are any, and whose heads are as wide as hidden size by heads.
+# Controls: Llama, Qwen2, Qwen3 and Mixtral agree with the count within 0.2 %. The configuration of a Mistral, read as Llama's, agrees.
+# Why: a table names a formula for each class of configuration. A class that it lacks gets a general formula.
+#   There a feed-forward layer has two matrices, as GPT's. Half of the layers are experts if there are any.
 # Why it matters: MFU is logged, and compared between models and with other frameworks. The same run on the same GPU
 #   seems a quarter slower as Mistral than as Llama.
 # Usage: ./automodel_counts_mistral_with_two_mlp_matrices.sh (about two minutes, and the download of PyTorch)

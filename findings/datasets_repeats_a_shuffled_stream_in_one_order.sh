@@ -4,9 +4,9 @@
 # Expected: shuffle() before repeat(n), or before an interleaving that starts small sources again, shuffles each repetition anew,
 #   as a DataLoader with shuffle=True does in each epoch.
 # Seen, 800 samples in 8 shards, a buffer of 100: the three passes of shuffle(seed=0).repeat(3) are the same list. A source of 100 samples
-#   that interleave_datasets(stopping_strategy="all_exhausted") reads ten times beside one of 1,000 has one order in all ten.
+#   that interleave_datasets(stopping_strategy="all_exhausted") reads ten times, with one of 1,000, has one order in all ten.
 # Controls: set_epoch between passes over the stream gives three orders. It gives none within repeat(3): epoch 1 has another order
-#   than epoch 0, and its three repetitions are alike, too.
+#   than epoch 0, and its three repetitions are equal, too.
 # Why: the repetition iterates the shuffled stream again, and each iteration copies the generator as it was made. Only set_epoch
 #   changes the seed, and it is applied once, before the repetitions begin.
 # Why it matters: repeat(None) is how a run of so many steps reads more than one epoch, and mixtures repeat their small sources often.
