@@ -370,6 +370,7 @@ def wrong_plan(folder, model, profile, base):
     what_people_type(folder)
     reasons_first()
     idle_options()
+    refusals_name_what_was_asked_for()
     expect("plan, version", run("mpt-plan", "--version"), 0, "mpt 0.")
     expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "Prices: kernels of h100")
 
@@ -433,6 +434,17 @@ def idle_options():
     busy = run("mpt-plan", *dense, "--micro-batch", 1, "--tp", 2, "--sp", "on", "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mlp")
     if "changes nothing" in expect("options that say something", busy, 0):
         FAILURES.append(f"options that say something are called idle:\n{busy.stdout}")
+
+
+def refusals_name_what_was_asked_for():
+    """A reason is about the method that was given, and an option that helps is named ahead of other reasons."""
+    job = ["--cluster", "dgx-h100:1", "--seq", 8192, "--global-batch", 16]
+    refused = run("mpt-plan", "--model", "lfm2-350m", "--framework", "transformers-deepspeed", *job, "--cp", 2, "--cp-method", "all_to_all")
+    if " ring " in expect("method of context ranks", refused, 2, "short convolution"):
+        FAILURES.append(f"method of context ranks: {refused.stderr}")
+    packed = ["--model", "gpt-oss-20b", "--framework", "transformers-fsdp", *job, "--lengths", "900:8192"]
+    expect("packed rows that mix", run("mpt-plan", *packed), 2, "over 8 GPUs: Hugging Face Trainer", "--execution attention=flash2")
+    expect("packed rows, remedy", run("mpt-plan", *packed, "--execution", "attention=flash2"), 0, "RECOMMENDED")
 
 
 def what_people_type(folder):

@@ -49,6 +49,23 @@ void one_forward_one_backward(Layout& l) { l.pipeline = 2, l.schedule = "1f1b"; 
 void context(Layout& l) { l.context = 2, l.zero = 3; }
 void tensor(Layout& l) { l.tensor = 2; }
 
+// Their classes give the mask no positions. Other classes do, and FlashAttention has the bounds of sequences.
+TEST(Combinations, PackedSequencesOfSomeModelsNeedFlashAttention) {
+  const auto by_mask = [](Layout& l) { l.training.edit().packed_length = 900.0, l.zero = 2; };
+  const auto by_bounds = [](Layout& l) {
+    l.training.edit().packed_length = 900.0, l.zero = 2;
+    l.execution.edit().kernels.attention = AttentionKernel::flash2;
+  };
+  for (const char* model : {"gpt-oss-20b", "trinity-nano"}) {
+    const auto no = asked({"transformers-fsdp", model, by_mask});
+    ASSERT_TRUE(no) << model;
+    EXPECT_EQ(no->constraint, "trains wrong") << model;
+    EXPECT_NE(no->reason.find("--execution attention=flash2"), std::string::npos) << no->reason;
+    EXPECT_EQ(why({"transformers-fsdp", model, by_bounds}).find("lets packed"), std::string::npos) << model;
+  }
+  EXPECT_EQ(why({"transformers-fsdp", "qwen3-8b", by_mask}), "");
+}
+
 // AutoModel's forward of a stage looks for a kind of attention that layers of transformers do not name.
 TEST(Combinations, PipelinesOfTransformersModelsDropWindows) {
   const auto stages = [](Layout& l) { one_forward_one_backward(l), l.zero = 2; };
