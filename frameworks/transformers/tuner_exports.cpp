@@ -60,6 +60,8 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
       {l.training->packed_length > 0.0, "packed"},
       {l.execution->kernels.attention == AttentionKernel::flash2 && l.precision != Precision::fp32, "flash"},
       {l.execution->kernels.attention == AttentionKernel::plain, "plain"},
+      {plan.model.moe() != nullptr && plan.model.moe()->balance_loss > 0.0, "balanced"},
+      {l.zero == 3, "zero_3"},
       {l.context > 1, "context"},
       {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
       {l.ranks() > 1, "ranks"},
@@ -149,8 +151,7 @@ Exported export_tuner(const Plan& plan, const std::string& name) {
       {fmt::format("run_{}.sh", name), filled("run_tuner.sh", plan, {{"command", command}}), true});
   for (std::string& lack : sentences(tool, "lacks", conditions)) exported.warnings.push_back(std::move(lack));
   for (std::string& need : sentences(tool, "needs", conditions)) exported.needs.push_back(std::move(need));
-  if (values.at("@model") != arguments.at("config_name") && plan.model.moe() != nullptr &&
-      plan.model.moe()->balance_loss > 0.0)
+  if (values.at("@model") != arguments.at("config_name") && contains(conditions, "balanced"))
     exported.needs.emplace_back(
         "output_router_logits: true in the model's own config.json, for its balance loss");
   if (values.at("@model") == ".") exported.needs.emplace_back("the model's weights beside config.json");

@@ -221,6 +221,29 @@ TEST(TunerAdapters, AreNamedByTheModelsType) {
   EXPECT_EQ(exported_names("gpt2-124m", {A::qkv, A::down}), "c_attn,mlp.c_proj");
 }
 
+// Reentrant recomputation leaves the balance loss of experts without a gradient.
+TEST(TunerExports, RecomputeWithUseReentrantOnZeroThreeAloneAndSaySo) {
+  const auto exported = [](const char* model, int64_t zero, Exported (*write)(const Plan&)) {
+    Plan plan = test::make_plan({models::load_model(model), {16, 16}});
+    plan.layout.data = 2;
+    plan.layout.zero = zero;
+    plan.layout.training.edit().adapter_rank = 16;
+    plan.layout.recompute = Recompute::full;
+    plan.layout.execution = load_framework("transformers-deepspeed", "test");
+    for (const ExportedFile& file : write(plan).files)
+      if (file.name == "recipe.yaml") return file.text;
+    return std::string();
+  };
+  const char* note = "the balance loss of the experts is in the loss and in no gradient";
+  for (const int64_t zero : {2, 3}) {
+    const std::string factory = exported("mixtral-8x7b", zero, export_llamafactory);
+    EXPECT_EQ(factory.find("use_reentrant_gc: false") != std::string::npos, zero == 2);
+    EXPECT_EQ(factory.find(note) != std::string::npos, zero == 3);
+    EXPECT_EQ(exported("olmoe-1b-7b", zero, export_axolotl).find(note) != std::string::npos, zero == 3);
+    EXPECT_EQ(exported("llama3-8b", zero, export_axolotl).find(note), std::string::npos);
+  }
+}
+
 Imported tuned(const std::string& name, const std::string& model, const std::string& recipe) {
   return import_transformers(recipe_file(
       name,
