@@ -166,8 +166,9 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   for (const char* flag : {"deepspeed", "deepspeed-config", "zero-stage", "ds-sequence-parallel-size"})
     if (flags.has(flag)) refuse_program("Megatron-DeepSpeed", flags.file_);
   if (flags.values_.count("num-layers") == 0)
-    refuse_input(flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
-                 "name the file that holds the --flags");
+    refuse_input(flags.file_, "no --num-layers", "arguments or a configuration of a framework that MPT reads",
+                 "name the file that holds them. For what a program sets: python -m mpt.capture -- COMMAND. "
+                 "For any other: mpt-plan estimate with --model, --framework, --zero and --micro-batch");
   return flags;
 }
 
