@@ -39,8 +39,7 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file) {
   if (l.data > kMostRanks)
     refuse_input(file, fmt::format("{} x {} replicas", ranks.replicate, ranks.shard),
                  fmt::format("at most {} data-parallel ranks", kMostRanks));
-  const bool shares = ranks.shard != 1 || l.context > 1;
-  l.zero = !shares ? 0 : ranks.reshard ? 3 : 2;
+  l.zero = ranks.shard == 1 && l.context == 1 ? 0 : ranks.reshard ? 3 : 2;
   if (ranks.shard > 0) in.shard_groups = ranks.replicate;
   l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
 }

@@ -51,6 +51,7 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
     in.unknown.emplace_back(
         "no fsdp_auto_wrap_policy (add TRANSFORMER_BASED_WRAP: without it all layers are gathered at once)");
   l.offload_optimizer = config.flag("fsdp_config.fsdp_offload_params", false);
+  if (l.offload_optimizer && l.zero == 0) l.zero = sharding.reshard ? 3 : 2;  // on one rank, too
   note_left_out(config, "transformers-fsdp", in);
   if (!config.flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true)) build_in_each_process(4, in);
   if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;

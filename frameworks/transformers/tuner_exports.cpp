@@ -46,6 +46,7 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
   const Layout& l = plan.layout;
   std::set<std::string> all{"", enum_name(l.precision), enum_name(l.training->optimizer),
                             by.substr(by.find('-') + 1), plan.model.type};
+  all.insert(fmt::format("zero_{}", l.zero));
   const std::pair<bool, const char*> rest[] = {
       {l.training->adapts(), "lora"},
       {moves_adapters(framework_named(by, "export"), plan.model, l.training), "moved"},
@@ -55,13 +56,12 @@ std::set<std::string> conditions_of(const Plan& plan, const std::string& by, con
       {l.training->frozen_format == FrozenFormat::int8, "int8"},
       {trainer.value("activation_checkpointing", false), "checkpointing"},
       {recomputes_partly(l), "every_nth"},
-      {l.recompute == Recompute::full, "recompute"},
+      {l.execution->states.weight_bytes == 2, "narrow"},
       {l.execution->kernels.loss == LossKernel::chunked, "chunked"},
       {l.training->packed_length > 0.0, "packed"},
       {l.execution->kernels.attention == AttentionKernel::flash2 && l.precision != Precision::fp32, "flash"},
       {l.execution->kernels.attention == AttentionKernel::plain, "plain"},
       {plan.model.moe() != nullptr && plan.model.moe()->balance_loss > 0.0, "balanced"},
-      {l.zero == 3, "zero_3"},
       {l.context > 1, "context"},
       {sharing_data_ranks(l) < l.data && l.zero > 0, "shard_groups"},
       {l.ranks() > 1, "ranks"},

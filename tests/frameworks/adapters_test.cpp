@@ -244,6 +244,35 @@ TEST(TunerExports, RecomputeWithUseReentrantOnZeroThreeAloneAndSaySo) {
   }
 }
 
+// The recipe for axolotl of Llama 3 8B on one GPU with FSDP2.
+std::string recipe_for_one_gpu(int64_t zero, int64_t adapter_rank, const std::vector<std::string>& changes) {
+  Plan plan = test::make_plan({models::load_model("llama3-8b"), {16, 16}});
+  plan.layout.precision = Precision::bf16;
+  plan.layout.zero = zero;
+  plan.layout.offload_optimizer = zero == 3;
+  plan.layout.training.edit().adapter_rank = adapter_rank;
+  plan.layout.execution = with_changes(load_framework("transformers-fsdp", "test"), changes, "test");
+  const Exported exported = export_axolotl(plan);
+  std::string text = joined(exported.warnings, "");
+  for (const ExportedFile& file : exported.files) text += file.text;
+  return text;
+}
+
+TEST(TunerExports, OffloadFromOneGpuOfAxolotl) {
+  const char* block = "offload_params: true";
+  EXPECT_NE(recipe_for_one_gpu(3, 16, {}).find(block), std::string::npos);
+  EXPECT_EQ(recipe_for_one_gpu(0, 16, {}).find("fsdp_config"), std::string::npos);
+}
+
+TEST(TunerExports, AxolotlsTypesOfStatesAreAskedFor) {
+  const char* refusal = "plan again with --execution weight_bytes=2";
+  EXPECT_NE(recipe_for_one_gpu(3, 0, {}).find(refusal), std::string::npos);
+  EXPECT_EQ(recipe_for_one_gpu(3, 16, {}).find(refusal), std::string::npos);
+  EXPECT_EQ(
+      recipe_for_one_gpu(3, 0, {"weight_bytes=2", "gradient_bytes=2", "optimizer_bytes=4"}).find(refusal),
+      std::string::npos);
+}
+
 Imported tuned(const std::string& name, const std::string& model, const std::string& recipe) {
   return import_transformers(recipe_file(
       name,

@@ -56,6 +56,8 @@ const SeenLayer kSeenLayers[] = {
     {"transformers-fsdp", "ernie-4.5-21b-a3b", false, 224900, 0.007},
     {"transformers-fsdp", "qwen3-30b-a3b", false, 194892, 0.004},
     {"transformers-fsdp", "minimax-m2.5", false, 331796, 0.003},
+    // xIELU of several operators.
+    {"transformers-fsdp", "apertus-8b", false, 353576},
 };
 
 class ClassesOfTransformers : public testing::TestWithParam<SeenLayer> {};

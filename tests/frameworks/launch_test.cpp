@@ -314,6 +314,9 @@ TEST(Launch, OptionsComeBeforeAcceleratesFile) {
   EXPECT_EQ(read("--config_file fsdp2.yaml --num_processes 4").layout.data, 4);
   EXPECT_EQ(read("--config_file fsdp2.yaml --fsdp_reshard_after_forward false").layout.zero, 2);
   EXPECT_TRUE(read("--config_file fsdp2.yaml --fsdp_offload_params true").layout.offload_optimizer);
+  // One rank has nobody to share with, and FSDP offloads all the same.
+  EXPECT_EQ(read("--config_file fsdp2.yaml --num_processes 1 --fsdp_offload_params true").layout.zero, 3);
+  EXPECT_EQ(read("--config_file fsdp2.yaml --num_processes 1").layout.zero, 0);
   const Imported stage =
       read("--num_processes 4 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu");
   EXPECT_EQ(stage.framework, "transformers-deepspeed");
