@@ -159,8 +159,7 @@ int run_program(std::string_view program, const std::function<int()>& body) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails, as on a full disk
   std::signal(SIGPIPE, SIG_IGN);  // a write without a reader fails, and the work goes on
   std::string print_error;
-  const int code = run_guarded(program, body, print_error);
-  return check_printed(program, code, print_error);
+  return check_printed(program, run_guarded(program, body, print_error), print_error);
 }
 
 std::string nearest_name(std::string_view text, const std::vector<std::string>& known) {

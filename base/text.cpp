@@ -22,8 +22,7 @@ Character first_character(std::string_view text) {
     code = code << 6 | (byte(i) & 0x3f);
   }
   constexpr int32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms of a code are not allowed
-  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  if (code < kLeast[length] || code > 0x10ffff || surrogate) return {};
+  if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return {};
   return {code, length};
 }
 

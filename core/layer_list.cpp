@@ -51,8 +51,7 @@ void LayerList::assign(const std::vector<LayerKind>& all, const std::vector<size
     kinds.emplace(name, kind);
     names.push_back(name);
   }
-  const auto of_layers = mapped<std::string>(order, [&](const size_t k) { return names[k]; });
-  runs = runs_of(of_layers);
+  runs = runs_of(mapped<std::string>(order, [&](const size_t k) { return names[k]; }));
 }
 
 int64_t LayerList::count() const {

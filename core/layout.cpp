@@ -21,8 +21,7 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
                      fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, layers)};
   for (size_t s = 0; s < stages.size(); ++s) {
     // An end stage may hold only the embedding or the head; one in the middle must hold a layer.
-    const bool end = s == 0 || s + 1 == stages.size();
-    if (stages[s] < 1 && !end)
+    if (stages[s] < 1 && s > 0 && s + 1 < stages.size())
       return Rejection{"unplanned", int(s), 1, double(stages[s]), fmt::format("stage {} holds no layer", s)};
   }
   return std::nullopt;

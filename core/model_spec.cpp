@@ -76,8 +76,7 @@ class KindCheck {
     if (a.heads % a.kv_heads != 0)
       problems_.add(at + "/kv_heads", fmt::format("{} key-value heads for {} heads", a.kv_heads, a.heads),
                     "a divisor of the number of heads");
-    const bool none = model_.position == PositionKind::none || model_.position == PositionKind::alibi;
-    if (a.rotary && none)
+    if (a.rotary && (model_.position == PositionKind::none || model_.position == PositionKind::alibi))
       problems_.add(at + "/rotary", fmt::format("beside positions \"{}\"", enum_name(model_.position)),
                     "the model's position to be \"rotary\"");
     if (a.rotary && !a.latent && a.head_dim % 2 != 0)

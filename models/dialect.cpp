@@ -181,8 +181,7 @@ class Reader {
     if (!row.names.empty() || form_of(*row.value)->type == ValueType::word) return read_name(row);
     if (form_of(*row.value)->type == ValueType::list) return read_list(row);
     const Json number = read_number(row);
-    const bool no_part = row.none && number == Json(0) && rule_of(*row.value).minimum > 0;
-    return no_part ? Json() : number;
+    return row.none && number == Json(0) && rule_of(*row.value).minimum > 0 ? Json() : number;
   }
 
   Json read_switch(const DialectRow& row) const {

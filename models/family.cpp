@@ -72,8 +72,7 @@ class EntryCheck {
   void said(const std::string& place, Value value) {
     static const std::set<Value> parts{Value::mixers, Value::mlps, Value::unequal_layers, Value::latent,
                                        Value::compressed};
-    const bool scaling = value >= Value::rotary_scaling && value <= Value::whole_dimensions;
-    if (scaling || parts.contains(value))
+    if ((value >= Value::rotary_scaling && value <= Value::whole_dimensions) || parts.contains(value))
       add(place + enum_name(value), "a value that no key says", "", "remove it");
   }
 

@@ -143,8 +143,7 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
       if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
   } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
     for (int64_t l = 0; l < layers; ++l) {
-      const int64_t place = rule.from_top ? layers - l - 1 : l + 1;
-      if (place % period == 0) names[size_t(l)] = rule.at_period;
+      if ((rule.from_top ? layers - l - 1 : l + 1) % period == 0) names[size_t(l)] = rule.at_period;
     }
   } else if (!rule.from.empty()) {
     for (int64_t l = number_in(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)

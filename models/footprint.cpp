@@ -379,8 +379,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   const bool in_place = footprint.receives_in_place = kept.receives_in_place && layout.stages() > 1;
   // Boundary tensors that are received ahead or still being sent.
   const int ends = int(!content.has_embedding) + int(!content.has_head);
-  const int64_t on_the_way = in_place && !keeps_output ? ends * boundary_bytes_ : 0;
-  const int64_t stays = empty_gradient_bytes_ + on_the_way;
+  const int64_t stays = empty_gradient_bytes_ + (in_place && !keeps_output ? ends * boundary_bytes_ : 0);
   footprint.forward_workspace_bytes =
       std::max<int64_t>(0, forward_peak(pieces) - footprint.saved_bytes) + stays;
   const auto beyond_saved = [&](bool first) {

@@ -118,8 +118,7 @@ class Config {
   const Json& scalar(const char* key) const {
     const Json& value = (*json_)[key];
     const auto differs = [&](const Json& entry) { return entry != value.front(); };
-    const bool same = value.is_array() && !value.empty() && !any_of(value, differs);
-    return same ? value.front() : value;
+    return value.is_array() && !value.empty() && !any_of(value, differs) ? value.front() : value;
   }
 
   int64_t missing(const char* key) {

@@ -176,8 +176,7 @@ class LayerTensors {
     const int64_t keys = l.key_heads * l.key_dim, values = l.heads * l.head_dim, channels = 2 * keys + values;
     const std::string from = "linear_attn.", input = "mixer.input";
     // Qwen3.5's models with experts differ from Qwen3-Next's only in this.
-    const bool apart = has_ && has_(from_ + "linear_attn.in_proj_qkv.weight");
-    if (names_.fused_linear_inputs && !apart) {
+    if (names_.fused_linear_inputs && !(has_ && has_(from_ + "linear_attn.in_proj_qkv.weight"))) {
       add_fused_inputs(l, keys, values);
     } else {
       linear(from + "in_proj_qkv", input, channels, m_.hidden, false);

@@ -188,8 +188,7 @@ void LayerBuilder::keep_scores(int64_t scores) {
   if (plain && !widens) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
   // The gradient of dropout's output and the gradient of its input; a fused softmax changes the latter in
   // place. PyTorch's softmax has the latter, its product with the result and a separate gradient.
-  const int64_t gradients = plain ? 3 : dropout ? 2 : 1;
-  last().backward_workspace_bytes += gradients * rounded(scores * unit_);
+  last().backward_workspace_bytes += (plain ? 3 : dropout ? 2 : 1) * rounded(scores * unit_);
 }
 
 LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {

@@ -194,35 +194,37 @@ int64_t head_gradient_bytes(const LayerBuilder& b, const OperatorShape& head) {
 // Output projection and loss over this rank's share of the vocabulary, or over all of it.
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
+  const auto& kernels = b.execution().kernels;
   const int64_t rows = b.vocabulary_share();
   // Mostly in 16 bits even if the layers' products run in fp8. Megatron-LM's output layer uses Transformer
   // Engine only with fp8_output_proj, and torchtitan's recipes exclude it from fp8.
   LinearSizes product{output, M::head_output, rows, m.hidden, m.head_bias};
-  product.fp8 = b.execution().kernels.fp8_head;
+  product.fp8 = kernels.fp8_head;
   b.linear(product).saves(m.hidden);
   if (b.execution().kept.empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
   const int64_t gradient = head_gradient_bytes(b, b.last().shape);
-  const bool gathers = b.execution().kernels.gathers_logits && b.tensor_ranks() > 1;
+  const bool gathers = kernels.gathers_logits && b.tensor_ranks() > 1;
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
   b.add({name, M::head, b.shape(OperatorKind::cross_entropy, columns)});
-  const bool chunked = b.execution().kernels.loss == LossKernel::chunked;
+  const bool chunked = kernels.loss == LossKernel::chunked;
   const Kept& kept = b.execution().kept;
   // A loss of the model's result casts the rank's logits before it gathers them.
   const bool cast_first = gathers && b.execution().states.frees_head_before_loss;
-  const bool fp32 = b.execution().kernels.loss == LossKernel::fp32, frees = fp32 && kept.frees_logits;
-  if (!chunked && !frees) b.saves_all_tokens(columns);
+  const bool fp32 = kernels.loss == LossKernel::fp32, frees = fp32 && kept.frees_logits;
+  // Of a soft cap by several operators the result of tanh stays.
+  const bool capped = m.logit_cap && kernels.elementwise == ElementwiseKernels::eager;
+  if (!chunked) b.saves_all_tokens(columns * (int{!frees} + int{capped}));
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   const int64_t split = b.tensor_ranks() > 1 && !gathers ? kept.split_logit_copies : 0;
   if (chunked) loss.forward_workspace_bytes += chunk_bytes(b, columns, split);
-  if (chunked && b.execution().kernels.loss_chunks == 0) {
+  if (chunked && kernels.loss_chunks == 0) {
     loss.backward_workspace_bytes = loss.forward_workspace_bytes + gradient;
-    if (b.execution().kernels.loss_tile_words == 0) loss.forward_workspace_bytes += gradient;
+    if (kernels.loss_tile_words == 0) loss.forward_workspace_bytes += gradient;
   } else if (chunked) {
-    loss.backward_workspace_bytes =
-        b.state_bytes(m.hidden) + b.bytes(columns) / b.execution().kernels.loss_chunks;
+    loss.backward_workspace_bytes = b.state_bytes(m.hidden) + b.bytes(columns) / kernels.loss_chunks;
   }
   if (fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
@@ -235,8 +237,7 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
     loss.backward_workspace_bytes = frees ? more * copy : kept.logit_copies > 1 ? copy : 0;
   }
   // torch.compile also computes in one pass, but writes the gradient into a second buffer.
-  const bool compiled = b.execution().kernels.elementwise == ElementwiseKernels::compiled;
-  if (b.execution().kernels.loss == LossKernel::fused && compiled)
+  if (kernels.loss == LossKernel::fused && kernels.elementwise == ElementwiseKernels::compiled)
     loss.backward_workspace_bytes = (1 + split) * b.bytes(columns);
   if (gathers) {
     // The gathered logits in one buffer, then the pieces of the other ranks, which are concatenated

@@ -60,8 +60,7 @@ std::vector<size_t> Table::widths(size_t columns) const {
   for (const size_t narrow : {kNarrow, size_t{0}})
     for (size_t c = widths.size(); c-- > 0;) {
       if (columns == 0 || columns_[c].align != Align::left) continue;
-      const size_t to = std::max(least[c], narrow);
-      while (total() > columns && widths[c] > to) --widths[c];
+      while (total() > columns && widths[c] > std::max(least[c], narrow)) --widths[c];
     }
   return widths;
 }

@@ -63,8 +63,7 @@ class Filling {
   std::optional<Action> next_of(const Rank& rank, int most_held) const {
     if (rank.next < rank.order.size()) {
       const Action& a = rank.order[rank.next];
-      const bool room = a.kind != ActionKind::forward || rank.held < most_held;
-      if (room && ready(a)) return a;
+      if ((a.kind != ActionKind::forward || rank.held < most_held) && ready(a)) return a;
     }
     if (rank.first_open < rank.open.size()) return rank.open[rank.first_open];
     return std::nullopt;

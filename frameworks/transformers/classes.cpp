@@ -23,16 +23,16 @@ std::string class_type(const ModelSpec& model, const std::string& framework) {
 }
 
 Execution as_class_of(const ModelSpec& model, const Framework& framework, const Execution& execution) {
-  const std::vector<std::string>& run = framework.abilities.transformers_classes;
-  if (run.empty()) return execution;
   const std::string type = class_type(model, framework.name);
   const auto holds = [&](const std::vector<std::string>& types) {
     return contains(types, type) || contains(types, "*");
   };
-  if (!holds(run)) return execution;
+  if (!holds(framework.abilities.transformers_classes)) return execution;
   std::vector<std::string> changes;
   for (const Json& row : classes().at("rows"))
-    if (holds(row.at("types")))
+    if (holds(row.at("types")) && model.layers.any([&](const LayerKind& k) {
+          return !row.contains("activation") || (k.mlp && enum_name(k.mlp->activation) == row["activation"]);
+        }))
       for (const Json& change : row.at("execution")) changes.push_back(change);
   return with_changes(execution, changes, kFile);
 }

@@ -38,6 +38,13 @@ struct LaunchLine {
   }
 };
 
+const Json& launch_words(const char* table) { return tuner_table("launch").at(table); }
+
+// "cutoff_len=8192" of LLaMA-Factory, which comes before its recipe, and variables of its launcher.
+bool names_setting(const std::string& name) {
+  return lower_case(name) == name || contains(launch_words("variables"), Json(name));
+}
+
 LaunchLine line_of(const ShellCommand& command) {
   LaunchLine line;
   std::string key;
@@ -53,7 +60,11 @@ LaunchLine line_of(const ShellCommand& command) {
     // A launcher's switch before its script takes no value.
     const bool starts = word.text == "-m" || word.text.ends_with(".py") || names_launcher(word.text);
     if (key.empty() || word.text == "--" || starts) {
-      line.plain.push_back(word.text);
+      const std::string name = word.text.substr(0, word.text.find('='));
+      if (name.size() < word.text.size() && names_setting(name))
+        line.options[lower_case(name)] = plain_scalar(word.text.substr(name.size() + 1));
+      else
+        line.plain.push_back(word.text);
       key.clear();
       continue;
     }
@@ -78,8 +89,6 @@ std::filesystem::path file_named(const std::string& name, const std::string& opt
                   "the file that the line starts with", "put it there, or give that file to the command");
 }
 
-const Json& launch_words(const char* table) { return tuner_table("launch").at(table); }
-
 void put(Json& config, const std::string& section, const std::string& key, const Json& value) {
   Json& into = section.empty() ? config : config[section];
   if (!into.is_object()) into = Json::object();
@@ -102,10 +111,13 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
   const Json& o = line.options;
   Json made{{"distributed_type", "MULTI_GPU"}};
   for (const char* key : {"config_file", "accelerate_config"})
-    if (const std::string name = text_at(o, key); !name.empty())
+    if (const std::string name = text_at(o, key); launch_words("configurations").contains(name))
+      made = launch_words("configurations")[name];  // TRL's own
+    else if (!name.empty())
       made = read_yaml(file_named(name, std::string("--") + key, script));
   if (!made.is_object()) return made;
-  const int64_t nodes = o.value("nnodes", Json(1)).is_number() ? o.value("nnodes", int64_t{1}) : 1;
+  const Json nodes_of_line = o.value("nnodes", o.value("num_nodes", Json(1)));
+  const int64_t nodes = nodes_of_line.is_number_integer() ? nodes_of_line.get<int64_t>() : 1;
   for (const auto& [key, times] :
        {std::pair{"num_gpus", nodes}, {"nproc_per_node", nodes}, {"num_processes", 1}}) {
     const auto found = o.find(key);
@@ -163,13 +175,17 @@ void refuse_other_kinds(const LaunchLine& line, const std::filesystem::path& scr
   }
 }
 
+bool is_of_launcher(const std::string& key) {
+  return contains(launch_words("launchers"), Json(key)) ||
+         any_of(launch_words("sections").items(),
+                [&key](const auto& row) { return key.starts_with(row.key()); });
+}
+
 void judge_options(const Json& options, bool trl, Imported& in) {
   Json judged = Json::object();
   for (const auto& [key, value] : options.items()) {
-    const bool is_read = contains(launch_words("read"), Json(key)) ||
-                         (!trl && launch_words("names").contains(key)) ||
-                         any_of(launch_words("sections").items(),
-                                [&key = key](const auto& row) { return key.starts_with(row.key()); });
+    const bool is_read = is_of_launcher(key) || contains(launch_words("read"), Json(key)) ||
+                         (!trl && launch_words("names").contains(key));
     if (!is_read) judged[key] = value;
     if (contains(launch_words("others"), Json(key)) && !is_off(value)) in.unknown.push_back(key);
   }
@@ -190,7 +206,13 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
     const Json launched = accelerate_settings(line, script);
     if (launched.contains("fsdp_config") && !given.contains("deepspeed"))
       given["fsdp_config"] = launched["fsdp_config"];
-    if (auto in = read_tuner(given, file)) return *in;
+    for (const auto& [key, value] : line.options.items())
+      if (!is_of_launcher(key)) given[key] = value;
+    auto in = read_tuner(given, file);
+    const auto given_by_line = [&](const std::string& key) { return line.options.contains(key); };
+    if (in && any_of(launch_words("ranks"), given_by_line))
+      in->ranks = Settings(launched, script.string()).number("num_processes", rule_of(&Layout::data), 0);
+    if (in) return *in;
   }
   const bool trl =
       line.names("sft.py") || text_at(line.options, "dataset_name").starts_with("trl-lib") ||
@@ -272,8 +294,14 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
     const bool sft = (line.names("sft.py") || line.names("/run_clm.py")) &&
                      (line.options.contains("config") || line.options.contains("model_name_or_path"));
     const bool recipe = line.names("/train.py") && line.names(".yaml");
-    if (line.starts_tuner() || trl || sft || recipe || line.options.contains("per_device_train_batch_size"))
-      return read_line(std::move(line), script);
+    if (!line.starts_tuner() && !trl && !sft && !recipe &&
+        !line.options.contains("per_device_train_batch_size"))
+      continue;
+    WorkBudget budget(script.string(), kMostImportedBytes);
+    for (const auto& [name, words] : shell_variables(read_file(script, kMostImportedBytes), script, budget))
+      if (contains(launch_words("variables"), Json(name)) && words.size() == 1)
+        line.options.emplace(lower_case(name), plain_scalar(words.front().text));
+    return read_line(std::move(line), script);
   }
   return std::nullopt;
 }

@@ -357,6 +357,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in.layout.overlap_gradient_reduce = true;
     in.layout.data = 0;  // the launcher takes all GPUs
   }
+  for (const char* key : {"context_parallel_size", "tensor_parallel_size"})
+    if (!fsdp && s.number(key, rule_of(&Layout::context), 1) > 1) in.unknown.emplace_back(key);
   in.framework = fsdp                 ? "transformers-fsdp"
                  : s.has("deepspeed") ? "transformers-deepspeed"
                                       : "transformers-ddp";

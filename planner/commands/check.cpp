@@ -81,8 +81,7 @@ struct AnswerApart {
 AnswerApart answer_apart(const Share& share, const std::function<std::string()>& answer) {
   if (share.seconds == 0) return {"", failure_of(SIGALRM, share)};
   int ends[2];
-  const bool open = ::pipe2(ends, O_CLOEXEC) == 0;
-  const pid_t process = open ? ::fork() : -1;
+  const pid_t process = ::pipe2(ends, O_CLOEXEC) == 0 ? ::fork() : -1;
   if (process < 0) fail_run("no process can be started ({})", std::strerror(errno));
   if (process == 0) answer_and_end(ends[1], share, answer);
   ::close(ends[1]);

@@ -118,8 +118,7 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   const std::string proof =
       wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s, waited_s()));
   const double gain = 1.0 - best.evaluation.step_time_s / mine.plan.prediction.step_time_s;
-  const bool roomier = best.evaluation.peak_bytes < mine.candidate.evaluation.peak_bytes;
-  if (unlikely && mine.fits() && !roomier)
+  if (unlikely && mine.fits() && best.evaluation.peak_bytes >= mine.candidate.evaluation.peak_bytes)
     return "\n" + wrapped("No layout is 90% likely to fit, and none is likelier than this one.") + proof;
   if (!unlikely && mine.fits() && gain <= 1e-9)
     return "\nNo layout that leaves some memory free is faster.\n" + proof;

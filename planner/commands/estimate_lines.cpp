@@ -114,8 +114,7 @@ int answer_lines(const LinesOptions& o) {
   });
   if (stop_requested()) return kExitOk;  // the program ends with the exit code of an interruption
   for (const Answer& answer : answers) fmt::print("{}\n", answer.text);
-  const auto failed = [](const Answer& answer) { return answer.failed; };
-  return any_of(answers, failed) ? kExitUserError : kExitOk;
+  return any_of(answers, [](const Answer& answer) { return answer.failed; }) ? kExitUserError : kExitOk;
 }
 
 }  // namespace mpt::planner

@@ -279,8 +279,7 @@ class KernelCost final : public CostSource {
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
     const double line = execution_.kernels.early_products && !both(64) ? c_.early_line_unaligned_rate : 1.0;
-    const double alignment = both(8) ? line : c_.unaligned_rate;
-    return seconds / (rates_.kernels * alignment);
+    return seconds / (rates_.kernels * (both(8) ? line : c_.unaligned_rate));
   }
 
   // Time of an fp8 product from the 16-bit time. The multiplication is faster. The result still has 16 bits:

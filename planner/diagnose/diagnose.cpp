@@ -237,8 +237,7 @@ class Diagnoser {
       for (const reports::RankRecord& r : run_.ranks) {
         const double usual_busy = busy_[size_t(pipeline_rank(r))];
         // A rank with less work has fewer collectives.
-        const double weight = usual_busy > 0.0 ? mean_busy_ / usual_busy : 1.0;
-        least = std::min(least, (r.*kind.seconds) * weight);
+        least = std::min(least, (r.*kind.seconds) * (usual_busy > 0.0 ? mean_busy_ / usual_busy : 1.0));
       }
       if (!std::isfinite(least) || least <= expected) continue;
       const std::vector<double> excess(busy_.size(), least - expected);

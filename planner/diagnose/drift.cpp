@@ -67,8 +67,7 @@ Fit fit(const std::vector<Point>& points, F&& x_of) {
 std::optional<Drift> find_drift(const std::vector<StepTime>& steps) {
   if (steps.size() < kFewestSteps) return std::nullopt;
   const std::vector<Point> points = points_of(steps);
-  const double all = fit(points, [](const Point&) { return 0.0; }).left;
-  double least = kMostLeft * all;
+  double least = kMostLeft * fit(points, [](const Point&) { return 0.0; }).left;
   std::optional<Drift> drift;
   for (size_t k = 0; k + kFewestPoints <= points.size(); ++k) {
     const double from = points[k].step;

@@ -67,8 +67,7 @@ std::string describe(const Benchmark& b, CommunicationKind kind, double share, c
 
 std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& run) {
   std::vector<std::string> lines;
-  const bool timed = any_of(run.part_s, [](double s) { return s > 0.0; });
-  if (run.instructions.empty() && !timed)
+  if (run.instructions.empty() && !any_of(run.part_s, [](double s) { return s > 0.0; }))
     lines.push_back(
         run.finer.empty()
             ? std::string("Timers: a log of the run with its timers says which part of the step is slow.")

@@ -155,8 +155,7 @@ std::string frequent_reasons(const SearchProblem& problem) {
   for (const auto& [reason, count] : reasons) {
     // Ahead of others: what names what was asked for, or how to have it.
     const auto is_in = [&r = reason](const std::string& word) { return r.find(word) != std::string::npos; };
-    const bool names = is_in("--execution") || any_of(problem.bounds.schedules, is_in);
-    sorted.emplace_back(!names, -count, reason);
+    sorted.emplace_back(!is_in("--execution") && !any_of(problem.bounds.schedules, is_in), -count, reason);
   }
   std::sort(sorted.begin(), sorted.end());
   auto told = mapped<std::string>(sorted, [](const auto& row) { return std::get<std::string>(row); });

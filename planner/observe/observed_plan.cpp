@@ -334,8 +334,7 @@ size_t recommended(std::span<const Choosable> layouts, const Posterior& posterio
   std::iota(safe.begin(), safe.end(), 0);
   std::erase_if(safe, [&](size_t i) { return layouts[i].likely_to_fit < MemoryMargin::kLikely; });
   if (safe.empty()) {
-    const auto likeliest = max_by(layouts, [](const Choosable& c) { return c.likely_to_fit; });
-    return size_t(likeliest - layouts.begin());
+    return size_t(max_by(layouts, [](const Choosable& c) { return c.likely_to_fit; }) - layouts.begin());
   }
   const auto log_s = [&](size_t i) { return std::log(layouts[i].predicted_s) + posterior.mean(i); };
   const auto faster = [&](size_t a, size_t b) { return log_s(a) < log_s(b); };

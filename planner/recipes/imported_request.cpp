@@ -72,12 +72,12 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   PlanRequest request = asked;
   request.model.value = model_of(in, asked, file);
   request.cluster.value = profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
-  const int64_t ranks = asked.gpus > 0 ? asked.gpus : request.cluster.value->devices;
+  const int64_t started = in.ranks > 0 ? in.ranks : request.cluster.value->devices;
   if (asked.gpus > 0 && in.ranks > 0 && in.layout.data > 0 && asked.gpus != in.ranks)
     throw frameworks::FrameworkRefusal(file, fmt::format("its batch and degrees are for {} ranks", in.ranks),
                                        fmt::format("{} ranks, as many as GPUs", asked.gpus),
                                        "change one of them");
-  complete_layout(in, *request.model.value, ranks, file);
+  complete_layout(in, *request.model.value, asked.gpus > 0 ? asked.gpus : started, file);
   set_execution(in, framework, request.cluster.value->device);
   if (request.global_batch == 0) request.global_batch = in.workload.global_batch;
   if (request.global_batch == 0)

@@ -154,8 +154,7 @@ std::optional<std::string> catalog_words(const NameAndCount& typed, int64_t gpus
 NamedCluster load_part(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   if (is_file(name)) return load_cluster_file(name, {});
   const NameAndCount wanted = split_name(name);
-  const bool in_catalog = !is_path(wanted.name) && wanted.name != kThisMachine;
-  if (wanted.gpus_per_node && !in_catalog)
+  if (wanted.gpus_per_node && (is_path(wanted.name) || wanted.name == kThisMachine))
     refuse_input(
         "--cluster " + name.substr(0, 80), fmt::format("{} GPUs of each node", *wanted.gpus_per_node),
         "that of nodes of the catalog alone", "write gpus_per_node in the cluster file, or leave it out");

@@ -37,8 +37,7 @@ double LogGrid::at(std::array<double, 3> point) const {
     const double inside = std::clamp(x, axis.front(), axis.back());
     beyond[a] = x - inside;
     if (axis.size() == 1) continue;
-    const auto upper = std::upper_bound(axis.begin() + 1, axis.end() - 1, inside);
-    cell[a] = size_t(upper - axis.begin()) - 1;
+    cell[a] = size_t(std::upper_bound(axis.begin() + 1, axis.end() - 1, inside) - axis.begin()) - 1;
     share[a] = (inside - axis[cell[a]]) / (axis[cell[a] + 1] - axis[cell[a]]);
   }
   // The value inside, and its slope along each axis that the point lies beyond.

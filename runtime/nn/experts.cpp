@@ -125,8 +125,7 @@ void Experts::plan_copies(Routing& routing) {
   routing.copies = int64_t(routing.chosen.size()) * parts_;
   const auto target = [&](int64_t i) {
     const int64_t expert = routing.chosen[size_t(i / parts_)];
-    const int64_t rank = expert / held_ * parts_ + i % parts_;
-    return size_t(rank * held_ + expert % held_);
+    return size_t((expert / held_ * parts_ + i % parts_) * held_ + expert % held_);
   };
   std::vector<int64_t> copies_of(static_cast<size_t>(experts_ * parts_), 0);
   for (int64_t i = 0; i < routing.copies; ++i) ++copies_of[target(i)];

@@ -71,8 +71,7 @@ void Bpe::read_vocabulary(JsonPart& model) {
   }
   if (!byte_level_) byte_of_["\u2581"] = ' ';  // the mark of SentencePiece
   const bool knows_all = known == 256 && (byte_level_ || byte_fallback_);
-  const bool has_unknown = !model.value("unk_token").is_null() || byte_fallback_;
-  if (has_unknown && !knows_all)
+  if ((!model.value("unk_token").is_null() || byte_fallback_) && !knows_all)
     refuse_part(model.where("unk_token"), "a vocabulary that lacks bytes, so that text has unknown tokens");
 }
 

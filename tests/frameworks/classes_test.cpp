@@ -56,6 +56,10 @@ const SeenLayer kSeenLayers[] = {
     {"transformers-fsdp", "ernie-4.5-21b-a3b", false, 224900, 0.007},
     {"transformers-fsdp", "qwen3-30b-a3b", false, 194892, 0.004},
     {"transformers-fsdp", "minimax-m2.5", false, 331796, 0.003},
+    // gelu of config.json, not gelu_new.
+    {"transformers-fsdp", "cerebras-gpt-1.3b", false, 65608},
+    // Keys and values that are repeated for each head are not counted.
+    {"transformers-fsdp", "gpt-oss-20b", false, 560760, 0.03},
     // xIELU of several operators.
     {"transformers-fsdp", "apertus-8b", false, 353576},
 };

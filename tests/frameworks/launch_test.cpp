@@ -243,6 +243,47 @@ TEST(Launch, TunersNameTheirRecipe) {
       NotJudged);
 }
 
+TEST(Launch, TunersTakeProcessesAndKeysOfTheLine) {
+  recipe_file("ax.yaml",
+              "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nmicro_batch_size: 2\nadapter: lora\n"
+              "lora_target_linear: true\nbf16: true\n");
+  recipe_file(
+      "lf.yaml",
+      "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nlora_target: all\ncutoff_len: 2048\nbf16: true\n"
+      "per_device_train_batch_size: 1\n");
+  const std::pair<const char*, int64_t> kLines[] = {
+      {"accelerate launch --num_processes 2 -m axolotl.cli.train ax.yaml\n", 2},
+      {"torchrun --nnodes 2 --nproc-per-node 4 -m axolotl.cli.train ax.yaml\n", 8},
+      {"axolotl train ax.yaml --num-processes 2\n", 2},
+      {"axolotl train ax.yaml --launcher torchrun -- --nproc_per_node=2\n", 2},
+      {"FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train lf.yaml\n", 8},
+      {"export NPROC_PER_NODE=2\nllamafactory-cli train lf.yaml\n", 2},
+      {"env NNODES=2 NPROC_PER_NODE=2 llamafactory-cli train lf.yaml\n", 4},
+      {"axolotl train ax.yaml\n", 0}};
+  for (const auto& [line, ranks] : kLines) EXPECT_EQ(read_any("ranks.sh", line).ranks, ranks) << line;
+  const Imported longer =
+      read_any("own.sh", "axolotl train ax.yaml --micro-batch-size 8 --sequence-len 8192\n");
+  EXPECT_EQ(longer.layout.micro_batch, 8);
+  EXPECT_EQ(longer.workload.sequence, 8192);
+  const Imported keys = read_any("own.sh", "llamafactory-cli train lf.yaml cutoff_len=4096 lora_rank=64\n");
+  EXPECT_EQ(keys.workload.sequence, 4096);
+  EXPECT_EQ(keys.layout.training->adapter_rank, 64);
+}
+
+TEST(Launch, TrlsOwnConfigurationsAndDeepSpeedsNodesAreRead) {
+  const std::string trl = std::string(kOf8B) + "--max_length 2048\n";
+  EXPECT_EQ(read_any("own.sh", "trl sft --accelerate_config zero3" + trl).framework,
+            "transformers-deepspeed");
+  EXPECT_EQ(read_any("own.sh", "trl sft --accelerate_config fsdp2" + trl).layout.zero, 3);
+  EXPECT_EQ(read_any("own.sh", "trl sft --accelerate_config multi_gpu" + trl).framework, "transformers-ddp");
+  recipe_file("zero.json",
+              R"({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto"})");
+  const std::string deepspeed = " train.py --deepspeed zero.json" + trl;
+  EXPECT_EQ(read_any("own.sh", "deepspeed --num_nodes 2 --num_gpus 8" + deepspeed).layout.data, 16);
+  EXPECT_EQ(read_any("own.sh", "deepspeed --include localhost:0,1" + deepspeed).unknown,
+            std::vector<std::string>{"include"});
+}
+
 TEST(Launch, RecipesOfTrlAreReadAloneAndThoseOfMsSwiftNamed) {
   recipe_file("fsdp2.yaml", kFsdp);
   const std::string recipe =

@@ -72,6 +72,29 @@ TEST(TunerKeys, KeysOfTunersThatChangeTheAnswerAreNotJudged) {
     EXPECT_EQ(factory(more).unknown, Keys{key});
 }
 
+TEST(TunerKeys, WhatTunersRefuseIsIllegal) {
+  const auto refused = [](const std::string& recipe) { return bool(tuner_recipe(recipe).refused); };
+  const std::string axolotl = "base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nbf16: true\n";
+  for (const char* more :
+       {"fsdp: [full_shard, auto_wrap]\n", "fsdp_config: {sharding_strategy: FULL_SHARD}\n",
+        "fsdp_version: 1\n", "fsdp_config: {fsdp_version: 2}\noptimizer: adamw_bnb_8bit\n",
+        "activation_offloading: true\n", "optimizer: q_galore_adamw8bit\nadapter: lora\n",
+        "batch_size: 32\ngradient_accumulation_steps: 2\n",
+        "adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: true\n"})
+    EXPECT_TRUE(refused(axolotl + more)) << more;
+  for (const char* more : {"fsdp_config: {fsdp_version: 2}\noptimizer: adamw_torch_8bit\n",
+                           "activation_offloading: true\ngradient_checkpointing: true\n",
+                           "adapter: lora\nload_in_8bit: true\n", "optimizer: adamw_bnb_8bit\n"})
+    EXPECT_FALSE(refused(axolotl + more)) << more;
+  EXPECT_EQ(tuner_recipe(axolotl + "batch_size: 32\n").unknown, std::vector<std::string>{"batch_size"});
+  EXPECT_EQ(tuner_recipe(axolotl + "context_parallel_size: 4\n").unknown,
+            std::vector<std::string>{"context_parallel_size"});
+  const std::string factory = "model_name_or_path: Qwen/Qwen3-8B\ncutoff_len: 2048\nbf16: true\n";
+  EXPECT_TRUE(refused(factory + "finetuning_type: full\nquantization_bit: 4\n"));
+  EXPECT_TRUE(refused(factory + "finetuning_type: lora\nuse_galore: true\n"));
+  EXPECT_FALSE(refused(factory + "finetuning_type: full\nuse_galore: true\n"));
+}
+
 // What keys mean is priced: "sets" of frameworks/transformers/tuner_keys.json.
 TEST(TunerKeys, KeysOfTunersThatArePriced) {
   const auto axolotl = [](const std::string& more) {

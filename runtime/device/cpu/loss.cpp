@@ -26,8 +26,7 @@ void run(const Call& call, const LossExponentials& o) {
     for (int64_t t = 0; t < s.tokens; ++t) {
       auto row = view(logits + t * s.columns, s.used);
       const int64_t target = o.targets[t] - s.first;
-      const bool here = target >= 0 && target < s.used;
-      sums[s.tokens + t] = here ? row[target] - maximum[t] : T(0);
+      sums[s.tokens + t] = target >= 0 && target < s.used ? row[target] - maximum[t] : T(0);
       row = (row - maximum[t]).exp();
       sums[t] = s.used > 0 ? row.sum() : T(0);
       view(logits + t * s.columns + s.used, s.columns - s.used).setZero();  // padding of the vocabulary
