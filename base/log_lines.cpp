@@ -126,8 +126,7 @@ class PrefixReader {
     const std::string_view word = rest.substr(0, length), after = rest.substr(length);
     if (length == 0 || length > 64) return false;
     const bool stream = word == "stdout" || word == "stderr";
-    const bool named = stream || std::any_of(word.begin(), word.end(), is_digit);
-    if (named && after.starts_with(": ")) {
+    if ((stream || std::any_of(word.begin(), word.end(), is_digit)) && after.starts_with(": ")) {
       if (!stream) speak(word, -1);
       rest.remove_prefix(length + 1);
       return true;

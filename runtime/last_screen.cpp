@@ -86,8 +86,7 @@ std::vector<std::string> possible_causes(const Plan& plan, const reports::RunRes
   if (facts.others_share > kBusy)
     causes.push_back(fmt::format("other programs used {:.0f}% of this machine's cores meanwhile",
                                  facts.others_share * 100));
-  const bool on_cores = plan.cluster.device.kind == DeviceKind::cpu;
-  if (on_cores && facts.cores > 0 && plan.layout.ranks() > facts.cores)
+  if (plan.cluster.device.kind == DeviceKind::cpu && facts.cores > 0 && plan.layout.ranks() > facts.cores)
     causes.push_back(fmt::format("{} ranks shared {} cores; how the system divides them is not modelled",
                                  plan.layout.ranks(), facts.cores));
   if (result.steps.size() <= kFewSteps)

@@ -375,6 +375,11 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
   set_trainer_adapters(s, in);
   if (fsdp) set_loading(s, axolotl, narrow, in);
+  // axolotl/loaders/model.py, _prepare_model_for_quantization; findings/qlora_holds_experts_in_fp32.sh
+  const bool widens = axolotl && !fsdp && in.layout.zero < 3 && !is_on(s, "quantize_moe_experts");
+  if (widens && in.layout.training->frozen_format != FrozenFormat::bf16 && in.model &&
+      in.model->moe() != nullptr)
+    in.unknown.emplace_back("quantize_moe_experts: false, so that axolotl makes the experts fp32");
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)

@@ -374,8 +374,7 @@ std::string explain(const Plan& plan) {
 }
 
 double expected_step_s(double fits, double first_s, double other_s) {
-  const double trial_s = double(kTrialSteps) / kStepsOfTraining * first_s;
-  return fits * first_s + (1.0 - fits) * (trial_s + other_s);
+  return fits * first_s + (1.0 - fits) * (double(kTrialSteps) / kStepsOfTraining * first_s + other_s);
 }
 
 std::optional<WeighedRisk> weigh(const RankedLayout& safe, const std::vector<RankedLayout>& candidates) {

@@ -216,8 +216,7 @@ Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
 
 int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
   if (factor <= 1.0) return usable_bytes;
-  const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
-  return int64_t(tenths / 10.0 * double(kGiB));
+  return int64_t(std::floor(10.0 * double(usable_bytes) / factor / double(kGiB)) / 10.0 * double(kGiB));
 }
 
 bool may_not_fit(const Confidence& sure) { return sure.fits && *sure.fits < MemoryMargin::kLikely; }

@@ -295,8 +295,7 @@ std::string order_table(const Corrected& corrected) {
   reports::Table table(reports::columns({"<layout", "predicted", "corrected", "8 in 10 cases", "<memory"}));
   for (size_t i = 0; i < corrected.layouts.size(); ++i) {
     const CorrectedLayout& c = corrected.layouts[i];
-    const bool shown = i < kRows || c.ran || c.out_of_memory || int64_t(i) + 1 == corrected.measure_next;
-    if (!shown) continue;
+    if (i >= kRows && !c.ran && !c.out_of_memory && int64_t(i) + 1 != corrected.measure_next) continue;
     table.add_row({layout_name(c.layout), format_seconds(c.predicted_s), format_seconds(c.step_time_s),
                    describe_range(c.confidence), state_of(c)});
   }

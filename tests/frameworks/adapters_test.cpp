@@ -264,6 +264,30 @@ TEST(TunerExports, OffloadFromOneGpuOfAxolotl) {
   EXPECT_EQ(recipe_for_one_gpu(0, 16, {}).find("fsdp_config"), std::string::npos);
 }
 
+// findings/qlora_holds_experts_in_fp32.sh
+TEST(TunerExports, AxolotlQuantisesExpertsOrSharesThemOut) {
+  const auto exported = [](int64_t zero, bool narrows, const char* framework) {
+    Plan plan = test::make_plan({models::load_model("qwen3-30b-a3b"), {16, 16}});
+    plan.layout.data = 2;
+    plan.layout.zero = zero;
+    plan.layout.training.edit().adapter_rank = 16;
+    plan.layout.training.edit().frozen_format = FrozenFormat::nf4;
+    plan.layout.execution = load_framework(framework, "test");
+    plan.layout.execution.edit().states.narrows_experts = narrows;
+    const Exported exported = export_axolotl(plan);
+    std::string text = joined(exported.warnings, "");
+    for (const ExportedFile& file : exported.files) text += file.text;
+    return text;
+  };
+  const char *widens = "makes experts fp32", *quantises = "quantize_moe_experts: true";
+  EXPECT_NE(exported(0, false, "transformers-ddp").find(widens), std::string::npos);
+  EXPECT_NE(exported(2, false, "transformers-deepspeed").find(widens), std::string::npos);
+  EXPECT_EQ(exported(3, false, "transformers-deepspeed").find(widens), std::string::npos);
+  EXPECT_EQ(exported(3, false, "transformers-fsdp").find(widens), std::string::npos);
+  EXPECT_EQ(exported(0, true, "transformers-ddp").find(widens), std::string::npos);
+  EXPECT_NE(exported(0, true, "transformers-ddp").find(quantises), std::string::npos);
+}
+
 TEST(TunerExports, AxolotlsTypesOfStatesAreAskedFor) {
   const char* refusal = "plan again with --execution weight_bytes=2";
   EXPECT_NE(recipe_for_one_gpu(3, 0, {}).find(refusal), std::string::npos);

@@ -89,6 +89,10 @@ TEST(TunerKeys, WhatTunersRefuseIsIllegal) {
   EXPECT_EQ(tuner_recipe(axolotl + "batch_size: 32\n").unknown, std::vector<std::string>{"batch_size"});
   EXPECT_EQ(tuner_recipe(axolotl + "context_parallel_size: 4\n").unknown,
             std::vector<std::string>{"context_parallel_size"});
+  const std::string experts =
+      "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 2048\nbf16: true\nadapter: qlora\nload_in_4bit: true\n";
+  EXPECT_EQ(tuner_recipe(experts).unknown.size(), 1u) << "axolotl makes them fp32";
+  EXPECT_TRUE(tuner_recipe(experts + "quantize_moe_experts: true\n").unknown.empty());
   const std::string factory = "model_name_or_path: Qwen/Qwen3-8B\ncutoff_len: 2048\nbf16: true\n";
   EXPECT_TRUE(refused(factory + "finetuning_type: full\nquantization_bit: 4\n"));
   EXPECT_TRUE(refused(factory + "finetuning_type: lora\nuse_galore: true\n"));
