@@ -41,12 +41,14 @@ Words words_of_name(const std::string& id) {
   return words;
 }
 
+// Frameworks train such weights only beneath adapters, or not.
+const Words kStorage{"bnb", "4bit", "8bit", "awq", "gptq", "fp8", "mxfp4", "nvfp4"};
+
 // The words without marks of fine-tuning and of storage formats.
 Words sizes_in_name(const std::string& id) {
-  static const Words marks{"",     "instruct", "base", "chat", "it",   "pt",  "hf",    "bnb",
-                           "4bit", "8bit",     "awq",  "gptq", "bf16", "fp8", "mxfp4", "nvfp4"};
+  static const Words marks{"", "instruct", "base", "chat", "it", "pt", "hf", "bf16"};
   Words words = words_of_name(id);
-  std::erase_if(words, [](const std::string& word) { return contains(marks, word); });
+  std::erase_if(words, [](const auto& word) { return contains(marks, word) || contains(kStorage, word); });
   return words;
 }
 
@@ -185,11 +187,12 @@ std::optional<ImportedModel> model_of_id(const std::string& id, const std::strin
     if (sizes.empty() ||
         (!is_copy(zoo.name) && !any_of(zoo.aliases, is_copy) && !any_of(zoo.same_sizes, is_copy)))
       continue;
-    ImportedModel read = known(zoo, whole ? id : "");
-    read.notes.push_back(
-        fmt::format("{} is taken to have the sizes of {}; for its own settings, such as its "
-                    "longest sequence, name its config.json",
-                    cut_text(id, 80), zoo.name));
+    const bool narrow = any_of(words_of_name(id), [](const auto& word) { return contains(kStorage, word); });
+    ImportedModel read = known(zoo, narrow && !zoo.aliases.empty() ? zoo.aliases.front() : whole ? id : "");
+    read.notes.push_back(fmt::format(
+        "{} is taken to have the sizes of {}{}; for its own settings, such as its "
+        "longest sequence, name its config.json",
+        cut_text(id, 80), zoo.name, narrow ? ", and the unquantised weights of " + read.model.hub_id : ""));
     return read;
   }
   return std::nullopt;

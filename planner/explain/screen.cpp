@@ -153,8 +153,7 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   std::string table = alternatives_table(rows);
   while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
     const auto stays = [](const Alternative& a) { return a.layout->role == Role::simplest; };
-    const size_t place = !stays(rows.end()[-2]) ? 2 : rows.size() > 2 ? 3 : 1;
-    rows.erase(rows.end() - ptrdiff_t(place));
+    rows.erase(rows.end() - (!stays(rows.end()[-2]) ? 2 : rows.size() > 2 ? 3 : 1));
     table = alternatives_table(rows);
   }
   if (rows.empty() || (rows.size() == 1 && newlines_in(table) + kOthers > lines)) return "";

@@ -29,8 +29,7 @@ void add_best(std::vector<Incumbent>& sum, const std::vector<Incumbent>& part, c
       *known = one;
   }
   sort_by(sum, [](const Incumbent& i) { return i.key(); });
-  const auto times = mapped<double>(sum, &Incumbent::step_time_s);
-  sum.erase(sum.begin() + ptrdiff_t(wanted.count(times)), sum.end());
+  sum.erase(sum.begin() + ptrdiff_t(wanted.count(mapped<double>(sum, &Incumbent::step_time_s))), sum.end());
 }
 
 void add_reasons(NotDividing& sum, const NotDividing& part) {

@@ -77,6 +77,20 @@ TEST(HuggingFace, DropoutIsSwitchedOffInAConfigOfItsOwn) {
   }
 }
 
+// Ministral3Attention multiplies by llama_4_scaling_beta, and has no default for it (transformers 5.24.0).
+TEST(HuggingFace, MinistralHasTheScaleThatItsClassReads) {
+  ModelSpec model = models::load_model("devstral-2-123b");
+  model.hub_id.clear();
+  for (const bool yarn : {true, false}) {
+    if (!yarn) model.layers.change([](LayerKind& k) { k.attention->rotary->scaling.reset(); });
+    Exported exported;
+    add_hugging_face_model(model, "transformers-fsdp", exported);
+    const Json scaling = parse_json(exported.files.front().text, "config.json").at("rope_scaling");
+    EXPECT_EQ(scaling.at("llama_4_scaling_beta"), 0.0);
+    EXPECT_EQ(scaling.at("original_max_position_embeddings"), yarn ? 4096 : 16384);
+  }
+}
+
 // transformers adds the loss of router_aux_loss_coef only where output_router_logits is on.
 TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
   for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-20b"}) {
