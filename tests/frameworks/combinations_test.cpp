@@ -49,6 +49,24 @@ void one_forward_one_backward(Layout& l) { l.pipeline = 2, l.schedule = "1f1b"; 
 void context(Layout& l) { l.context = 2, l.zero = 3; }
 void tensor(Layout& l) { l.tensor = 2; }
 
+// Tensor ranks of two of them did not start, and those of HunYuan had all layers (nemo-automodel 0.7.0).
+TEST(Combinations, AutoModelsTensorPlansFitSomeTypesOnly) {
+  for (const char* model : {"olmo2-7b", "glm4-9b-0414", "hunyuan-0.5b", "phi3-mini-128k", "apertus-8b"}) {
+    const auto no = asked({"automodel", model, tensor});
+    ASSERT_TRUE(no) << model;
+    EXPECT_EQ(no->constraint, "unplanned") << model;
+  }
+  const auto with_sequences = [](Layout& l) { l.tensor = 2, l.sequence_parallel = true; };
+  for (const char* model : {"llama3-8b", "qwen3-8b", "ernie-4.5-0.3b", "gemma-7b"}) {
+    EXPECT_FALSE(asked({"automodel", model, tensor})) << model << why({"automodel", model, tensor});
+    EXPECT_FALSE(asked({"automodel", model, with_sequences})) << model;
+  }
+  for (const char* model : {"mistral-7b", "afm-4.5b", "seed-oss-36b"}) {
+    EXPECT_FALSE(asked({"automodel", model, tensor})) << model;
+    EXPECT_TRUE(asked({"automodel", model, with_sequences})) << model;
+  }
+}
+
 // Their classes give the mask no positions. Other classes do, and FlashAttention has the bounds of sequences.
 TEST(Combinations, PackedSequencesOfSomeModelsNeedFlashAttention) {
   const auto by_mask = [](Layout& l) { l.training.edit().packed_length = 900.0, l.zero = 2; };
