@@ -392,6 +392,12 @@ def test_wrong_input_ends_with_2_and_a_remedy(tmp_path):
     refused(tmp_path)
 
 
+def test_offload_is_refused_for_the_trainer(tmp_path):
+    plan_of(tmp_path, framework="transformers-fsdp", zero=3, offload="on")
+    with pytest.raises(mpt.InputError, match="weights in the host's memory"):
+        mpt.verify(tmp_path / "plan.json")
+
+
 @pytest.mark.parametrize("framework", ["megatron-core", "deepspeed"])
 def test_other_frameworks_are_refused_by_name(tmp_path, framework):
     plan_of(tmp_path, framework=framework)

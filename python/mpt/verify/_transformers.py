@@ -205,7 +205,7 @@ def measured(plan: Any) -> List[Dict[str, Any]]:
             raise wrong(f"plan for {execution.framework}", f"no package {package} in this Python", f"{package} {version}", f"pip install {package}")
     with tempfile.TemporaryDirectory() as folder:
         arguments, other = _arguments(plan, folder)
-        other += ["context ranks"] * (plan.layout.context > 1)
+        other += ["context ranks"] * (plan.layout.context > 1) + ["weights in the host's memory"] * plan.layout.offload_optimizer
         if other:
             raise wrong(f"plan for {plan.layout.execution.framework}", f"{other[0]}; MPT cannot verify that yet", "a plan without it",
                         "compare a run with mpt-plan diagnose")
