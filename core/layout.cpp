@@ -154,8 +154,7 @@ std::vector<StageContent> stage_contents(const ModelSpec& model, const Layout& l
 std::vector<int64_t> even_stages(int64_t layers, int64_t stages) {
   std::vector<int64_t> split(static_cast<size_t>(stages), layers / stages);
   const int64_t remainder = layers % stages;
-  const int64_t begin = (stages - remainder) / 2;
-  for (int64_t i = 0; i < remainder; ++i) ++split[static_cast<size_t>(begin + i)];
+  for (int64_t i = 0; i < remainder; ++i) ++split[static_cast<size_t>((stages - remainder) / 2 + i)];
   return split;
 }
 

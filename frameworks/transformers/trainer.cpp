@@ -326,6 +326,17 @@ void build_in_each_process(int bytes, Imported& in) {
                       {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
 
+// What axolotl does otherwise without FSDP.
+void judge_beside_fsdp(const Settings& s, bool axolotl, Imported& in) {
+  for (const char* key : {"context_parallel_size", "tensor_parallel_size"})
+    if (s.number(key, rule_of(&Layout::context), 1) > 1) in.unknown.emplace_back(key);
+  // axolotl/loaders/model.py, _prepare_model_for_quantization; findings/qlora_holds_experts_in_fp32.sh
+  const bool widens = axolotl && in.layout.zero < 3 && !is_on(s, "quantize_moe_experts");
+  if (widens && in.layout.training->frozen_format != FrozenFormat::bf16 && in.model &&
+      in.model->moe() != nullptr)
+    in.unknown.emplace_back("quantize_moe_experts: false, so that axolotl makes the experts fp32");
+}
+
 std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::path& file) {
   if (auto in = recipe.contains("cutoff_len") ? read_megatron_recipe(recipe, file) : std::nullopt) return in;
   const Settings s(recipe.is_object() ? recipe_of_tuner(recipe) : nullptr, file.string());
@@ -357,8 +368,6 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in.layout.overlap_gradient_reduce = true;
     in.layout.data = 0;  // the launcher takes all GPUs
   }
-  for (const char* key : {"context_parallel_size", "tensor_parallel_size"})
-    if (!fsdp && s.number(key, rule_of(&Layout::context), 1) > 1) in.unknown.emplace_back(key);
   in.framework = fsdp                 ? "transformers-fsdp"
                  : s.has("deepspeed") ? "transformers-deepspeed"
                                       : "transformers-ddp";
@@ -375,11 +384,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
   set_trainer_adapters(s, in);
   if (fsdp) set_loading(s, axolotl, narrow, in);
-  // axolotl/loaders/model.py, _prepare_model_for_quantization; findings/qlora_holds_experts_in_fp32.sh
-  const bool widens = axolotl && !fsdp && in.layout.zero < 3 && !is_on(s, "quantize_moe_experts");
-  if (widens && in.layout.training->frozen_format != FrozenFormat::bf16 && in.model &&
-      in.model->moe() != nullptr)
-    in.unknown.emplace_back("quantize_moe_experts: false, so that axolotl makes the experts fp32");
+  if (!fsdp) judge_beside_fsdp(s, axolotl, in);
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)

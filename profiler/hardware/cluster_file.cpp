@@ -177,8 +177,7 @@ int64_t whole_number(const Json& json, const std::string& file, const char* key,
 NodeEntry node_like(const Json& json, const std::string& file) {
   const bool by_device = !json.contains("like") && json.contains("device");
   const Json& device = by_device ? json["device"] : json;
-  const bool named = device.is_string() || (device.is_object() && device.contains("like"));
-  if (!named)
+  if (!device.is_string() && !(device.is_object() && device.contains("like")))
     refuse_input(file, "neither \"like\" nor \"levels\"",
                  "\"like\" with a node of the catalog, such as dgx-h100, or a whole cluster with \"device\", "
                  "\"devices\", \"devices_per_node\" and \"levels\"",
