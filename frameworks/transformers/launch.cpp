@@ -207,7 +207,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
     if (launched.contains("fsdp_config") && !given.contains("deepspeed"))
       given["fsdp_config"] = launched["fsdp_config"];
     for (const auto& [key, value] : line.options.items())
-      if (!is_of_launcher(key)) given[key] = value;
+      if (given.is_object() && !is_of_launcher(key)) given[key] = value;
     auto in = read_tuner(given, file);
     const auto given_by_line = [&](const std::string& key) { return line.options.contains(key); };
     if (in && any_of(launch_words("ranks"), given_by_line))

@@ -326,8 +326,8 @@ void build_in_each_process(int bytes, Imported& in) {
                       {"host_build_bytes=0", fmt::format("process_build_bytes={}", bytes)});
 }
 
-// What axolotl does otherwise without FSDP.
-void judge_beside_fsdp(const Settings& s, bool axolotl, Imported& in) {
+// Ranks that recipes without FSDP are not priced with, and experts that axolotl widens there.
+void judge_without_fsdp(const Settings& s, bool axolotl, Imported& in) {
   for (const char* key : {"context_parallel_size", "tensor_parallel_size"})
     if (s.number(key, rule_of(&Layout::context), 1) > 1) in.unknown.emplace_back(key);
   // axolotl/loaders/model.py, _prepare_model_for_quantization; findings/qlora_holds_experts_in_fp32.sh
@@ -384,7 +384,7 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
   set_trainer_adapters(s, in);
   if (fsdp) set_loading(s, axolotl, narrow, in);
-  if (!fsdp) judge_beside_fsdp(s, axolotl, in);
+  if (!fsdp) judge_without_fsdp(s, axolotl, in);
   judge_keys(recipe, axolotl ? "axolotl" : "LLaMA-Factory", "", in);
   if (fsdp) set_deferred_sums(s, in);
   if (is_on(s, "use_ray") || !axolotl)

@@ -58,8 +58,11 @@ const SeenLayer kSeenLayers[] = {
     {"transformers-fsdp", "minimax-m2.5", false, 331796, 0.003},
     // gelu of config.json, not gelu_new.
     {"transformers-fsdp", "cerebras-gpt-1.3b", false, 65608},
+    // Attention of its own keeps scores.
+    {"transformers-fsdp", "mpt-7b", false, 524296},
     // Keys and values that are repeated for each head are not counted.
     {"transformers-fsdp", "gpt-oss-20b", false, 560760, 0.03},
+    {"transformers-fsdp", "mimo-v2-flash", false, 683980, 0.03},
     // xIELU of several operators.
     {"transformers-fsdp", "apertus-8b", false, 353576},
 };

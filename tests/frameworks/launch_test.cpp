@@ -270,6 +270,11 @@ TEST(Launch, TunersTakeProcessesAndKeysOfTheLine) {
   EXPECT_EQ(keys.layout.training->adapter_rank, 64);
 }
 
+TEST(Launch, ARecipeThatIsNoTableIsAnErrorOfTheFile) {
+  recipe_file("list.yaml", "- a\n");
+  EXPECT_THROW(read_any("list.sh", "axolotl train list.yaml --micro-batch-size 2\n"), UserError);
+}
+
 TEST(Launch, TrlsOwnConfigurationsAndDeepSpeedsNodesAreRead) {
   const std::string trl = std::string(kOf8B) + "--max_length 2048\n";
   EXPECT_EQ(read_any("own.sh", "trl sft --accelerate_config zero3" + trl).framework,
