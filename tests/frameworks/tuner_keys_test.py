@@ -26,7 +26,7 @@ CLASSES = {
 # Programs beside the training say nothing about what a key does; definitions say it last.
 ASIDE, DEFINED = re.compile("/webui/|config_options|transformers/(models/|modelcard)"), re.compile("/schemas/|/hparams/|/v1/config/|/args.py")
 LINELESS = ("unused", "refused by the tool", "section")  # reasons of keys that need no line
-OLDER = {"fsdp"}  # keys of older releases that recipes still have, and that MPT reads
+OLDER = {"fsdp", "fsdp_config.forward_prefetch", "fsdp_config.sharding_strategy"}  # keys of older releases that recipes still have
 # Words of accelerate launch and torchrun, which stand beside a tool's own.
 LAUNCHERS = set("accelerate_config config config_file fsdp_activation_checkpointing fsdp_cpu_ram_efficient_loading fsdp_offload_params mixed_precision "
                 "fsdp_reshard_after_forward fsdp_sharding_strategy machine_rank main_process_ip main_process_port nnodes num_machines nproc_per_node num_gpus num_processes use_fsdp".split())
