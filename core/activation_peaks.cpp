@@ -12,10 +12,6 @@ constexpr StageFootprint kForWeight{.saved_for_weight_bytes = 1};
 
 constexpr size_t kCodes = 8;  // kinds of actions, each without and with first gradients
 
-size_t index_of(const std::vector<int>& stages, int stage) {
-  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
-}
-
 // The stages of each rank, lowest first.
 std::vector<std::vector<int>> stages_of_ranks(const Schedule& schedule) {
   std::vector<std::vector<int>> stages(schedule.rows.size());
@@ -29,7 +25,8 @@ std::vector<uint16_t> codes_of(const std::vector<Action>& row, const std::vector
   FirstGradients gradients;
   return mapped<uint16_t>(row, [&](const Action& a) {
     const size_t first = gradients.are_made(a.kind, a.stage) ? 1 : 0;
-    return uint16_t(index_of(stages, a.stage) * kCodes + size_t(a.kind) * 2 + first);
+    const auto index = std::lower_bound(stages.begin(), stages.end(), a.stage) - stages.begin();
+    return uint16_t(size_t(index) * kCodes + size_t(a.kind) * 2 + first);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "frameworks/readers/yaml_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/transformers/classes.h"
 #include "frameworks/transformers/trainer.h"
 
 namespace mpt::frameworks {
@@ -37,6 +38,8 @@ Exported export_transformers_fsdp(const Plan& plan) {
   const Layout& l = plan.layout;
   Json config = accelerate_config(plan, "FSDP");
   config["fsdp_config"] = fsdp_config(l);
+  const auto layers = class_names("wrapped", framework_named("transformers-fsdp", "export"), plan.model);
+  if (!layers.empty()) config["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] = layers.front();
   if (l.ranks() > 1) config["parallelism_config"] = parallelism_config(l);
   if (is_narrow(l.precision)) config["fp8_config"] = {{"backend", "AO"}};
   exported.files.push_back(

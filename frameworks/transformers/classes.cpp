@@ -42,17 +42,17 @@ bool has_mlps(const ModelSpec& model) {
       [](const LayerKind& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); });
 }
 
-std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model) {
+std::vector<std::string> class_names(const char* table, const Framework& framework, const ModelSpec& model) {
   if (framework.dialect != "transformers") return {};
   const Json type = class_type(model, framework.name);
-  for (const auto& [names, types] : classes().at("moved_adapters").items())
+  for (const auto& [names, types] : classes().at(table).items())
     if (contains(types, type)) return split_at(names, ' ');
   return {};
 }
 
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training) {
   return (training.adapts(AdapterTarget::up) || training.adapts(AdapterTarget::down)) && has_mlps(model) &&
-         !moved_adapters(framework, model).empty();
+         !class_names("moved_adapters", framework, model).empty();
 }
 
 }  // namespace mpt::frameworks

@@ -21,8 +21,10 @@ Execution as_class_of(const ModelSpec& model, const Framework& framework, const 
 
 /// Whether the model has dense MLPs or shared experts.
 bool has_mlps(const ModelSpec& model);
-/// Names of an MLP's gate, up and down. PEFT gives their adapters to the routed experts. Empty: it does not.
-std::vector<std::string> moved_adapters(const Framework& framework, const ModelSpec& model);
+/// Names that a table has for the model's type; most types have none. "moved_adapters": an MLP's gate, up and
+/// down, whose adapters PEFT gives to the routed experts. "wrapped": the layers' class, where the model's own
+/// list for FSDP has classes that it lacks, which accelerate refuses.
+std::vector<std::string> class_names(const char* table, const Framework& framework, const ModelSpec& model);
 /// Whether dense MLPs or shared experts of the model would lose adapters by that.
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training);
 

@@ -151,7 +151,7 @@ void set_loading(const Settings& s, bool axolotl, bool narrow, Imported& in) {
 // PEFT takes the names of an MLP for those of its experts in older transformers, and drops other modules of
 // these names (moved_adapters in classes.json). Of names that are no patterns the last part counts.
 void move_adapters(const std::vector<std::string>& patterns, bool all, AdapterMatch& match, Imported& in) {
-  const auto moved = moved_adapters(framework_named("transformers-fsdp", "PEFT"), *in.model);
+  const auto moved = class_names("moved_adapters", framework_named("transformers-fsdp", "PEFT"), *in.model);
   if (moved.empty()) return;
   const auto named = [&](const std::string& name) {
     return all || any_of(patterns, [&, last = "." + name](const std::string& pattern) {

@@ -83,7 +83,7 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);
   const std::vector<std::string> modules = adapted_modules(plan);
-  const std::string pattern = modules.empty() ? "" : ".*\\." + modules.front();
+  const auto layers = class_names("wrapped", framework_named("transformers-fsdp", "export"), plan.model);
   std::map<std::string, Json> values{
       {"@model", weights_of(plan, trainer)},
       {"@sequence", plan.workload.sequence},
@@ -93,13 +93,14 @@ std::map<std::string, Json> values_of(const Plan& plan, const Json& trainer) {
       {"@alpha", 2 * l.training->adapter_rank},
       {"@modules", modules},
       {"@modules_text", joined(modules, ",")},
-      {"@patterns", modules.size() == 1 ? Json::array({pattern}) : Json(modules)},
+      {"@patterns", modules.size() == 1 ? Json::array({".*\\." + modules.front()}) : Json(modules)},
       {"@reshards", l.zero == 3},
       {"@offload", l.offload_optimizer},
       {"@context", l.context},
       {"@twice_context", 2 * l.context},
       {"@shard", shard},
       {"@replicas", l.data / shard},
+      {"@layers", layers.empty() ? Json() : Json(layers.front())},
       {"@wraps", l.recompute == Recompute::full && !recomputes_partly(l)}};
   if (recomputes_partly(l))
     values["@every"] = trainer.at("activation_checkpointing_kwargs").at("every_n_layers");
@@ -111,7 +112,8 @@ Json filled_in(const Json& value, const std::map<std::string, Json>& values) {
     return values.at(value.get<std::string>());
   if (!value.is_object()) return value;
   Json all = Json::object();
-  for (const auto& [key, inner] : value.items()) all[key] = filled_in(inner, values);
+  for (const auto& [key, inner] : value.items())
+    if (Json known = filled_in(inner, values); !known.is_null()) all[key] = std::move(known);
   return all;
 }
 

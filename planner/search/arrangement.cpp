@@ -30,10 +30,6 @@ std::string joined_names(const std::vector<DeviceGroup>& groups, std::string_vie
   return joined(mapped<std::string>(groups, &DeviceGroup::name), between);
 }
 
-std::string name_of(const std::vector<DeviceGroup>& groups) {
-  return joined_names(groups, ", then ") + (groups.size() == 1 ? " alone" : "");
-}
-
 std::string told(const std::string& name, const SearchResult& result) {
   if (!result.best.empty())
     return fmt::format("{}: {} per step with {}", name,
@@ -168,7 +164,7 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
                {beside.roomier != nullptr ? &roomier : nullptr, nullptr, 1.0, beside.simplest_kinds});
     add(sum, next->result.certificate);
     bound_s = std::min(bound_s, next->result.bound_s);
-    notes.push_back(told(name_of(groups), next->result));
+    notes.push_back(told(joined_names(groups, ", then ") + (groups.size() == 1 ? " alone" : ""), next->result));
     if (next->problem.ranks == problem.cluster.devices) with_all_s = std::min(with_all_s, time_s(*next));
     if (best && time_s(*next) >= time_s(*best)) continue;
     best = std::move(next);

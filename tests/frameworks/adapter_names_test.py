@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the weights that train in a plan with adapters with those that PEFT trains by the recipe for TRL that is exported of it.
+The layers' classes that classes.json has accelerate wrap are those of models that lack a class of their own list.
 
 Usage: adapter_names_test.py PROGRAMS [--all | NAMES]. PROGRAMS is the folder of mpt-plan; it runs in the Python that has transformers and peft
 (build/frameworks, or MPT_FRAMEWORKS). Exit code 77: these are not installed, which is said.
@@ -17,7 +18,7 @@ ZOO = pathlib.Path(__file__).resolve().parents[2] / "models/zoo"
 SKIPPED = 77
 RANK = 16
 SAMPLE = ["gpt2-124m", "pythia-1.4b", "opt-30b", "falcon-7b", "replit-code-v1-3b", "gpt-j-6b", "phi3-mini-128k", "phi-1.5", "starcoder2-3b", "lfm2-350m", "smollm2-135m",
-          "deepseek-v2-lite", "qwen3-30b-a3b-2507", "qwen1.5-moe-a2.7b", "mixtral-8x7b", "deepseek-v4-flash", "glm-4.6v-flash"]
+          "deepseek-v2-lite", "qwen3-30b-a3b-2507", "qwen1.5-moe-a2.7b", "mixtral-8x7b", "deepseek-v4-flash", "glm-4.6v-flash", "qwen3.5-0.8b"]
 OWN_INPUTS = "each of a mixer's several products has an adapter of its own, and the plan has one for all"
 GATE = "the plan's queries have the gate on the output of attention, which is a module without adapters"
 MAMBA = "PEFT refuses adapters on Mamba's out_proj, which the plan has"
@@ -71,6 +72,13 @@ def exported(program, model, folder):
         return recipe, json.load(text)["prediction"]["memory"][0]["gradient_bytes"] // 4
 
 
+def wrapped(model):
+    """The class to wrap, as classes.json should have it: of layers in the model, and only where accelerate would not find another one."""
+    classes = {type(module).__name__ for module in model.modules()}
+    listed = set(model._no_split_modules or [])
+    return "" if listed <= classes else " ".join(listed & classes)
+
+
 def trained(recipe, folder):
     import torch
     from peft import LoraConfig, get_peft_model
@@ -78,8 +86,9 @@ def trained(recipe, folder):
     targets = recipe["lora_target_modules"]
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(os.path.join(folder, "config.json")), dtype=torch.bfloat16)
+        wraps = wrapped(model)
         model = get_peft_model(model, LoraConfig(r=recipe["lora_r"], target_modules=targets[0] if len(targets) == 1 else targets, task_type="CAUSAL_LM"))
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad), wraps
 
 
 def compare(program, name):
@@ -90,9 +99,12 @@ def compare(program, name):
         if recipe is None:
             return model["type"] in UNWRITTEN, f"not exported: {planned}"
         try:
-            seen = trained(recipe, folder)
+            seen, wraps = trained(recipe, folder)
         except ValueError as error:
             return False, f"{recipe['lora_target_modules']}: {error}"
+    known = [layer for layer, types in json.loads((ZOO.parents[1] / "frameworks/transformers/classes.json").read_text())["wrapped"].items() if model["type"] in types]
+    if [*filter(None, [wraps])] != known:
+        return False, f"accelerate is told to wrap {known}, and the model's own list needs \"{wraps}\""
     reason, most = EXCEPTIONS.get(model["type"], ("", 0.0))
     said = f"{seen} weights train, {planned} are planned"
     if seen == planned:

@@ -258,6 +258,27 @@ std::string recipe_for_one_gpu(int64_t zero, int64_t adapter_rank, const std::ve
   return text;
 }
 
+// Qwen3.5's and Gemma 4's classes list layers of their towers, which the text alone lacks.
+TEST(TunerExports, LayersToWrapAreNamedWhereTheModelsListHasOthers) {
+  for (const auto& [model, layers] : {std::pair("qwen3.5-0.8b", "Qwen3_5DecoderLayer"),
+                                      {"qwen3.5-35b-a3b", "Qwen3_5MoeDecoderLayer"},
+                                      {"gemma4-e2b", "Gemma4TextDecoderLayer"},
+                                      {"llama3-8b", ""},
+                                      {"gemma3-1b", ""}}) {
+    Plan plan = test::make_plan({models::load_model(model), {16, 16}});
+    plan.layout.data = 2;
+    plan.layout.zero = 3;
+    plan.layout.execution = load_framework("transformers-fsdp", "test");
+    const std::string key = "transformer_layer_cls_to_wrap: ";
+    for (const Exported& exported : {export_axolotl(plan), export_transformers_fsdp(plan)}) {
+      std::string text;
+      for (const ExportedFile& file : exported.files) text += file.text;
+      EXPECT_EQ(text.find(key) != std::string::npos, *layers != 0) << model;
+      EXPECT_NE(text.find(*layers != 0 ? key + layers : ""), std::string::npos) << model;
+    }
+  }
+}
+
 TEST(TunerExports, OffloadFromOneGpuOfAxolotl) {
   const char* block = "offload_params: true";
   EXPECT_NE(recipe_for_one_gpu(3, 16, {}).find(block), std::string::npos);
