@@ -143,10 +143,10 @@ class Answer(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy or PyTorch as one of Python."""
-    if not hasattr(value, "item"):
+    """Numbers of NumPy or PyTorch as those of Python."""
+    if not hasattr(value, "tolist"):
         raise wrong("request", f"an object of type {type(value).__name__}", "numbers, texts and lists of them")
-    return value.item()
+    return value.tolist()
 
 
 def ask(question: Dict[str, Any], on_progress: Optional[Callable[[Progress], Any]] = None) -> Answer:

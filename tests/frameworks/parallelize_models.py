@@ -47,7 +47,7 @@ class Attention(nn.Module):
             self.wq, self.wk, self.wv = nn.Linear(64, 64, bias=True), nn.Linear(64, 32), nn.Linear(64, 32)
         self.back = nn.Linear(64, 64, bias=True)
 
-    def forward(self, x):
+    def forward(self, x, mask=None):
         parts = self.fused(x).split((64, 32, 32), dim=-1) if self.fused is not None else (self.wq(x), self.wk(x), self.wv(x))
         q, k, v = (part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in parts)
         if self.kind == "named heads":
@@ -58,6 +58,8 @@ class Attention(nn.Module):
         if self.kind == "plain":
             mask = torch.full((x.shape[1],) * 2, float("-inf")).triu(1)
             y = ((q @ k.repeat_interleave(2, 1).mT) / 8**0.5 + mask).softmax(-1) @ v.repeat_interleave(2, 1)
+        elif mask is not None:
+            y = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
         elif self.kind == "masked":
             y = F.scaled_dot_product_attention(q, k, v, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), enable_gqa=True)
         else:
@@ -89,8 +91,8 @@ class Block(nn.Module):
         if kind == "gains":
             self.scale = nn.Parameter(torch.ones(64) * 0.7)
 
-    def forward(self, x):
-        x = x + self.drop(self.mix(self.a(x)))
+    def forward(self, x, mask=None):
+        x = x + self.drop(self.mix(self.a(x), mask))
         y = self.drop(self.feed(self.b(x)))
         y = x + (y * self.scale if self.kind == "gains" else y)
         return y.view(*y.shape) if self.kind == "views" else y
@@ -99,7 +101,7 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Kinds: what stands before the layers and behind the head ("dressed"), between them ("mixed"), or goes
     past them ("skip"), or is left out for some sequences ("picks"); attention
-    that cannot be split; weights between columns and rows ("gains")."""
+    that cannot be split; weights between columns and rows ("gains"); a mask that is made of the tokens ("documents", "pads")."""
 
     def __init__(self, kind):
         super().__init__()
@@ -123,8 +125,12 @@ class Decoder(nn.Module):
             x = x + self.places(torch.arange(tokens.shape[1]))
         if self.kind == "dressed":
             x = 3 * self.dressing(x + self.at[: tokens.shape[1]])
+        mask = None
+        if self.kind in ("documents", "pads"):
+            of, before = (tokens < 15).cumsum(1)[:, None], torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
+            mask = (of.mT == of) & before if self.kind == "documents" else (tokens >= 15)[:, None] & before | torch.eye(len(before), dtype=torch.bool)
         for number, block in enumerate(self.blocks):
-            x = block(self.shares[number] * x if self.kind == "mixed" else x)
+            x = block(self.shares[number] * x if self.kind == "mixed" else x, *([] if mask is None else [mask[:, None]]))
         for number, expert in enumerate(self.picked if self.kind == "picks" else ()):
             chosen = x[:, 0].argmax(-1) % 3 == number
             if chosen.any():  # else a rank has no gradient of this one, where another rank has

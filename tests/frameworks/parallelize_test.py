@@ -42,6 +42,9 @@ CASES = {
     "pipeline tensor": ("own", 4, "--pp 2 --tp 2 --zero 0 --schedule 1f1b --sp on", ""),
     "pipeline zero1": ("own", 4, "--pp 2 --dp 2 --zero 1 --schedule gpipe", ""),
     "learned positions": ("learned", 2, PP, ""),
+    "documents": ("documents", 4, "--pp 2 --tp 2 --zero 0 --schedule 1f1b --sp on", ""),
+    "documents zb-v": ("documents", 2, ZB, ""),
+    "pads interleaved": ("pads", 2, INTERLEAVED, ""),
     "llama zero3": ("llama", 2, "--dp 2 --zero 3", ""),
     "llama sequence": ("llama", 4, "--tp 2 --dp 2 --zero 3 --sp on", ""),
     "llama pipeline": ("llama", 4, "--pp 2 --tp 2 --zero 0 --schedule 1f1b", ""),
@@ -92,7 +95,7 @@ CASES = {
     "dressed stages": ("dressed", 2, PP, ""),
     "dressed zb-v": ("dressed", 2, ZB, ""),
     "mixed stages": ("mixed", 2, PP, "which layers use and which is not theirs"),
-    "skip stages": ("skip", 2, PP, "stage 1 alone, which makes something else"),
+    "skip stages": ("skip", 2, PP, ""),
     "auxiliary loss": ("mixtral aux", 2, PP, "a result beside the logits, aux_loss"),
     "experts stages": ("mixtral", 2, PP, ""),
     # Tensor ranks.

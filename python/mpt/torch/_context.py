@@ -31,8 +31,7 @@ def attend_over_context(layout: Dict[str, Any], mesh: DeviceMesh, core: Callable
     """Causal attention of [batch, heads, tokens of this rank, size] over the tokens of all context ranks."""
     def by_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         parts = [DTensor.from_local(x, mesh, [Shard(2)], run_check=False).redistribute(placements=[Shard(1)]).to_local() for x in (q, k, v)]
-        y = DTensor.from_local(core(*parts, **options), mesh, [Shard(1)], run_check=False)
-        return y.redistribute(placements=[Shard(2)]).to_local()
+        return DTensor.from_local(core(*parts, **options), mesh, [Shard(1)], run_check=False).redistribute(placements=[Shard(2)]).to_local()
 
     def in_ring(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         length, piece = q.shape[2] * mesh.size(), q.shape[2] // 2
@@ -106,6 +105,8 @@ def split_over_context(layers: nn.ModuleList, seen: Seen, layout: Dict[str, Any]
         axes = _axes_of_tokens(seen.given[number])
 
         def take(_: nn.Module, arguments: Any, named: Any) -> Any:
+            if not length():
+                raise wrong("model", "a run outside of step() on context ranks, which have parts of a sequence", "a step", "to evaluate, parallelize with cp=1")
             return _taken((arguments, named), axes, length(), part_of_sequence(layout, mesh.get_local_rank(), length()))
         return take
     for number, layer in enumerate(layers):

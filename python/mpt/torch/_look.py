@@ -179,6 +179,8 @@ class _Watch:
 
 def look(model: nn.Module) -> Seen:
     name, layers = layer_list(model)
+    if len(set(layers)) < len(layers):
+        raise wrong("model", f"a layer that stands twice in {name}", "layers of their own", "a copy of the layer for each place, if weights may differ")
     seen = Seen(name, some_tokens(model, 1, TOKENS).to(next(model.parameters()).device), [[] for _ in layers], [((), {}) for _ in layers],
                 [None for _ in layers], [[] for _ in layers])
     watch = _Watch(seen, layers)
@@ -189,6 +191,9 @@ def look(model: nn.Module) -> Seen:
     try:
         with torch.no_grad(), undisturbed(model, training=False), Attending(watch.core):
             seen.result = model(seen.tokens)
+    except (TypeError, ValueError) as error:
+        raise wrong("model", f"a run of tokens alone, which stops: {error}", "a model that maps tokens to logits",
+                    "wrap it in a module whose forward(tokens) makes the other arguments") from error
     finally:
         for handle in handles:
             handle.remove()

@@ -66,7 +66,7 @@ class Parallel:
             return builder
         builder = _check.together(prepared)
         self._draws = builder.weights.draws
-        self._names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        self._names = list(model.state_dict())
         trial = _check.make_trial(model, layout, len(self.stages), self.micro_batches, TYPES[layout["precision"]], self._draws)
         against = _check.reason_against(model, trial, self.device) if check else "check=False"
         if not against:
@@ -111,8 +111,7 @@ class Parallel:
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scales the gradients so that their norm over all weights of the model is at most `max_norm`. Every process must call it. Returns
         the norm before scaling, equal to that of one process."""
-        ranks_of_stage = dist.get_world_size() // self.mesh["pp"].size()
-        return _states.clip(self.parameters(), max_norm, norm_type, ranks_of_stage, self.device)
+        return _states.clip(self.parameters(), max_norm, norm_type, dist.get_world_size() // self.mesh["pp"].size(), self.device)
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's weights by the model's own names, as DTensors: torch.distributed.checkpoint saves them, and loads them under another
@@ -181,9 +180,11 @@ class Parallel:
         with self._same_random_numbers():
             if self._is_stage:
                 schedule = self._pipeline(tuple(tokens.shape), micro_batches)
-                schedule.step(*([tokens] if 0 in self.parts else []), target=targets if self._has_last else None, losses=losses if self._has_last else None)
+                schedule.step(*([tokens] if 0 in self.parts else []), target=targets if self._has_last else None, losses=losses if self._has_last else None,
+                              tokens=tokens)
             else:
                 self._accumulate(tokens, targets, micro_batches, losses)
+        self._length = 0
         return self._weighed.whole(losses) if self._weighed is not None and self._has_last else None
 
     def _accumulate(self, tokens: torch.Tensor, targets: torch.Tensor, micro_batches: int, losses: List[torch.Tensor]) -> None:
@@ -198,7 +199,7 @@ class Parallel:
 
 def parallelize(model: nn.Module, plan: Any, device: Optional[torch.device] = None, check: bool = True) -> Parallel:
     """Splits `model` as `plan` says, an mpt.Plan, the fields of plan.json, or its path. To be called by every process of torchrun,
-    with equal weights in each; the model itself is used up. With one stage `parallel.parts[0]` is the model. Of a model on the meta
+    with equal weights in each; the model itself is used up. With one stage and no context ranks `parallel.parts[0]` is the model. Of a model on the meta
     device each rank allocates its parts alone, and you set weights and buffers.
 
     With `check` loss and gradients of a few tokens are compared with those of the model in one process, which costs some passes. It prints

@@ -43,14 +43,13 @@ def context_mesh_of(layout: Dict[str, Any], device: torch.device) -> Optional[De
     ranks = layout.get("context", 1)
     if ranks == 1:
         return None
-    mesh = init_device_mesh(device.type, (layout["data"], ranks, layout["tensor"]), mesh_dim_names=("dp", "cp", "tp"))
-    return mesh["cp"]
+    return init_device_mesh(device.type, (layout["data"], ranks, layout["tensor"]), mesh_dim_names=("dp", "cp", "tp"))["cp"]
 
 
 def prepare(model: nn.Module) -> str:
     """Converts a model to the plan's form: weights in fp32, and no cache of keys and values. Returns a message about it."""
     if hasattr(model, "_orig_mod") or any(module._compiled_call_impl is not None for module in model.modules()):
-        raise wrong("model", "one that torch.compile has compiled", "the model as it is", "compile the parts: for part in parallel.parts.values(): part.compile()")
+        raise wrong("model", "one that torch.compile has compiled", "the model as it is", "compile the layers afterwards: for layer in part.LAYERS: layer.compile()")
     for module in model.modules():
         if getattr(getattr(module, "config", None), "use_cache", False):
             module.config.use_cache = False  # type: ignore[union-attr]

@@ -24,19 +24,19 @@ class _Reached(Exception):
 
 
 class Stage(nn.Module):
-    """Maps tokens, or the previous stage's hidden state, to the hidden state after its layers, or to logits."""
+    """Maps tokens, or the previous stage's hidden state, to the hidden state after its layers, or to logits. Each stage gets the tokens, of
+    which models make masks."""
 
     def __init__(self, model: nn.Module, received: List[torch.Tensor], is_first: bool):
         super().__init__()
         self.model = model
         self.received, self.is_first = received, is_first
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         if not self.is_first:
             self.received[:] = [x]
-            x = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
         try:
-            made = tensor_of(self.model(x))
+            made = tensor_of(self.model(tokens))
         except _Reached as reached:
             made = reached.hidden
         self.received.clear()
@@ -173,7 +173,7 @@ def check_stage(part: nn.Module, seen: Seen, counts: List[int], stage: int) -> N
     wanted = tensor_of(seen.result) if stage == len(counts) - 1 else at(seen.place, *seen.given[end])
     try:
         with torch.no_grad(), undisturbed(part, training=False):
-            made = part(given)
+            made = part(given, seen.tokens)
     except Exception as error:
         raise wrong("model", f"stage {stage} alone, which stops: {type(error).__name__}: {error}", "a model whose stages run alone", "plan with pp=1") from error
     if made.shape != wanted.shape or not made.is_meta and (made - wanted).norm() > 1e-4 * wanted.norm():

@@ -102,9 +102,17 @@ def optimizer_state_of(parts: Dict[int, nn.Module], is_stage: bool, optimizer: A
 def load_optimizer(parts: Dict[int, nn.Module], is_stage: bool, optimizer: Any, state: Dict[str, Any]) -> None:
     places = {own_name(name, is_stage): f"{stage}." + ("model." if is_stage else "") for stage, part in parts.items() for name, _ in part.named_parameters()}
     own: Dict[str, Any] = {}
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
+    left = {own_name(name, is_stage): parameter for part in parts.values() for name, parameter in part.named_parameters() if id(parameter) in held}
+    kinds = {key.rpartition(".")[2] for key in state if key.startswith("state.")}
     for key, value in state.items():
         kind, _, rest = key.partition(".")
         name = rest.rpartition(".")[0]
         if name in places:
             own[f"{kind}.{places[name]}{rest}"] = value
+            left = {other: parameter for other, parameter in left.items() if kind != "state" or other != name}
+    if kinds and left and not any(key.startswith("state.") for key in own):
+        raise wrong("state", f"no state of {next(iter(left))}", "the model's own names", "as parallel.optimizer_state_dict() has them")
+    for name, parameter in left.items():  # without gradients a weight has no state yet, which is asked for
+        own.update({f"state.{places[name]}{name}.{kind}": torch.zeros([]) if kind == "step" else torch.zeros_like(parameter) for kind in kinds})
     set_optimizer_state_dict(_container(parts), optimizer, own, options=_OPTIONS)

@@ -44,8 +44,7 @@ def _pairs(products: List[Product], layers: str, ranks: int) -> List[_Pair]:
         for one in [*group, behind]:
             if (one.module.in_features if one is behind else one.module.out_features) % ranks:
                 raise wrong("plan", f"tensor degree {ranks} for {one.path} of {one.module.in_features} to {one.module.out_features}", "a divisor")
-        block = ".".join(behind.path.split(".")[: layers.count(".") + 3])
-        pairs.append(_Pair(block, group, behind))
+        pairs.append(_Pair(".".join(behind.path.split(".")[: layers.count(".") + 3]), group, behind))
     return pairs
 
 
