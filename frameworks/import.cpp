@@ -40,7 +40,7 @@ void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file) {
     refuse_input(file, fmt::format("{} x {} replicas", ranks.replicate, ranks.shard),
                  fmt::format("at most {} data-parallel ranks", kMostRanks));
   l.zero = ranks.shard == 1 && l.context == 1 ? 0 : ranks.reshard ? 3 : 2;
-  if (ranks.shard > 0) in.shard_groups = ranks.replicate;
+  if (ranks.shard > 0 || ranks.replicate > 1) in.shard_groups = ranks.replicate;
   l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
 }
 
@@ -50,6 +50,17 @@ void defer_gradient_sums(const std::string& key, const char* value, Imported& in
       "gradients of several micro-batches stay whole on each GPU until the last one; {}: {} shares "
       "out those of each",
       key, value));
+}
+
+void run_pipeline_again(int64_t micro_batches, const char* key, Imported& in) {
+  in.at_once = std::max<int64_t>(1, micro_batches);
+  const int64_t whole = in.at_once * in.layout.micro_batch * in.layout.data;  // 0: replicas are left open
+  if (whole > 0 && in.workload.global_batch <= whole) return;
+  in.notes.push_back(
+      fmt::format("the pipeline fills and drains for every {} micro-batches of a step: one such run is "
+                  "priced; {} as large "
+                  "as a rank's part of the global batch makes it one",
+                  in.at_once, key));
 }
 
 Precision precision_named(const std::string& name, const std::string& where) {
@@ -122,8 +133,7 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   if (!in.model) return;
   check_stages(l, *in.model, where);
   if (layers.empty()) l.layers_per_stage = even_stages(in.model->layers.count(), l.stages());
-  const auto sum = sum_of<int64_t>(l.layers_per_stage, std::identity());
-  if (sum != in.model->layers.count())
+  if (const auto sum = sum_of<int64_t>(l.layers_per_stage, std::identity()); sum != in.model->layers.count())
     throw FrameworkRefusal(where, fmt::format("{} layers in its stages", sum),
                            fmt::format("the {} layers of {}", in.model->layers.count(), in.model->name));
 }

@@ -23,6 +23,7 @@ struct Imported {
   std::vector<std::string> execution;  // fields of Execution that the file decides, as "name=value"
   Workload workload;
   int64_t accumulated = 1;            // micro-batches of a step, if it has no global batch
+  int64_t at_once = 0;                // micro-batches that a run of the pipeline takes; 0: a step's
   std::string open_vocabulary;        // tokenizer of a vocabulary of unknown size
   int64_t micro_batch_group = 0;      // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::string length_note;            // the note about a missing sequence length, from `notes`
@@ -55,6 +56,10 @@ void defer_gradient_sums(const std::string& key, const char* value, Imported& in
 /// communication that FSDP overlaps with compute. Throws UserError if the degrees need more ranks than there
 /// are.
 void set_fsdp(Imported& in, const FsdpRanks& ranks, const std::string& file);
+
+/// For programs that accumulate gradients over whole runs of the pipeline, which fill and drain it anew.
+/// `key` has the sequences of a run. One run of a step is priced, as the note says.
+void run_pipeline_again(int64_t micro_batches, const char* key, Imported& in);
 
 /// "bf16", as in a plan. Throws UserError.
 Precision precision_named(const std::string& name, const std::string& where);

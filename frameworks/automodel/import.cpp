@@ -214,6 +214,8 @@ Imported import_automodel(const std::filesystem::path& file) {
   l.micro_batch = recipe.number(batch, rule_of(&Layout::micro_batch), 1);
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
+  const int64_t local = recipe.number("step_scheduler.local_batch_size", rule_of(&Layout::micro_batch), 1);
+  if (l.pipeline > 1) run_pipeline_again(local / l.micro_batch, "step_scheduler.local_batch_size", in);
   const std::string reference = recipe_model(recipe);
   if (reference.empty() && recipe.has("model.config"))
     in.model = models::read_hugging_face(*recipe.find("model.config"), recipe.at("model.config")).model;

@@ -119,7 +119,8 @@ void read_deepspeed_layout(const Settings& config, const DeepSpeedRun& run, Impo
   set_deepspeed_zero(config, in);
   if (config.has("optimizer.type")) set_optimizer(in, config.text("optimizer.type", ""));
   l.precision = deepspeed_precision(config, run.trainer, in.notes);
-  l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
+  if (config.has("activation_checkpointing"))
+    in.notes.emplace_back("activation_checkpointing recomputes where the model's code calls it: not priced");
   // It sums micro-batches in the weights' type by default (deepspeed/runtime/engine.py:1806).
   if (l.precision != Precision::fp32 && config.text("data_types.grad_accum_dtype", "") != "fp32")
     in.execution.emplace_back("gradient_bytes=2");

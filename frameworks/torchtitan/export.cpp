@@ -22,8 +22,7 @@ namespace {
 // PyTorch's name of a schedule. Without one: a class with the same placement of stages, and a CSV file has
 // the actions.
 std::string torch_schedule(const Layout& l) {
-  std::string own = torch_class_of(l.schedule);
-  if (!own.empty()) return own;
+  if (std::string own = torch_class_of(l.schedule); !own.empty()) return own;
   const int ranks = int(l.pipeline), chunks = int(l.chunks);
   const bool in_turn =
       find_schedule(l.schedule, "plan").placement(ranks, chunks) == round_robin_placement(ranks, chunks);

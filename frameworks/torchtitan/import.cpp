@@ -115,7 +115,9 @@ void set_titan_sequences(const Settings& config, Imported& in) {
   in.workload.sequence = config.number("training.seq_len", rule_of(&Workload::sequence), 2048);
   in.workload.global_batch =
       number_or_open(config, "training.global_batch_size", between(1, double(kMostSequences)));
-  if (in.workload.global_batch == 0) in.workload.global_batch = local * l.data;
+  in.accumulated = local / l.micro_batch;
+  if (l.pipeline > 1 && in.workload.global_batch > 0)
+    run_pipeline_again(in.accumulated, "training.local_batch_size", in);
 }
 
 TitanPipeline titan_pipeline(const Settings& config) {

@@ -16,8 +16,6 @@ Exported export_transformers_ddp(const Plan& plan) {
       {"accelerate.yaml", fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) +
                               yaml_text(accelerate_config(plan, one ? "NO" : "MULTI_GPU"))});
   Json arguments = trainer_arguments(plan, "transformers-ddp", exported);
-  // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
-  if (!l.training->adapts()) arguments["dtype"] = "float32";
   // Indexers get no gradients; with recompute the Trainer does not look for unused parameters (findings: run,
   // step 2).
   if (traits_of(plan.model) & bit(Trait::sparse_attention) && l.recompute == Recompute::full)

@@ -167,11 +167,10 @@ Json arguments_of_script(const LaunchLine& line, const std::filesystem::path& sc
 void refuse_other_kinds(const LaunchLine& line, const std::filesystem::path& script) {
   for (const std::string& word : line.plain) {
     const std::string name = std::filesystem::path(word).filename().string();
-    for (const std::string& part : split_at(replaced(replaced(name, '.', ' '), '_', ' '), ' ')) {
+    for (const std::string& part : split_at(replaced(replaced(name, '.', ' '), '_', ' '), ' '))
       if (contains(launch_words("kinds"), Json(part)))
         throw NotJudged(script.string(), "training by " + part, "a training of one model on tokens",
                         "plans are for those; other kinds hold further models");
-    }
   }
 }
 
@@ -227,7 +226,7 @@ Imported read_line(LaunchLine line, const std::filesystem::path& script) {
   if (trl && arguments.value("use_peft", Json()) == true) {
     arguments["adapter"] = "lora";
     arguments.emplace("lora_r", 16);  // trl/trainer/model_config.py
-    arguments.emplace("lora_target_modules", Json::array({"q_proj", "v_proj"}));  // peft/utils/constants.py
+    arguments.emplace("lora_target_modules", kTargetsOfPeft);
   }
   const Settings settings(std::move(arguments), script.string());
   auto in = read_accelerate(Settings(accelerate_settings(line, script), script.string()), settings, script);
@@ -293,8 +292,7 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
     const bool trl = line.names("/trl") && (line.names("/sft") || line.names("/dpo"));
     const bool sft = (line.names("sft.py") || line.names("/run_clm.py")) &&
                      (line.options.contains("config") || line.options.contains("model_name_or_path"));
-    const bool recipe = line.names("/train.py") && line.names(".yaml");
-    if (!line.starts_tuner() && !trl && !sft && !recipe &&
+    if (!line.starts_tuner() && !trl && !sft && !(line.names("/train.py") && line.names(".yaml")) &&
         !line.options.contains("per_device_train_batch_size"))
       continue;
     WorkBudget budget(script.string(), kMostImportedBytes);

@@ -32,6 +32,9 @@ Json trainer_arguments(const Plan& plan, const char* framework, Exported& export
   // In 8 bits neither: either word would come before accelerate's precision (training_args.py:1614).
   if (l.precision == Precision::bf16 || l.precision == Precision::fp16)
     arguments[enum_name(l.precision)] = true;
+  // Without it, weights have the checkpoint's type, usually 16 bits. Gradients and moments then have it, too.
+  const bool widens = l.precision != Precision::fp32 && l.execution->framework != "transformers-ddp";
+  if (!widens && !l.training->adapts()) arguments["dtype"] = "float32";
   // FSDP shares weights out as DTensors, whose states bitsandbytes does not keep and torchao does.
   if (l.training->optimizer == OptimizerKind::adamw8)
     arguments["optim"] = shares_weights ? "adamw_torch_8bit" : "adamw_bnb_8bit";
@@ -267,6 +270,13 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   if (is_on(s, "load_in_8bit") || (bits != nullptr && *bits == 8))
     training.frozen_format = FrozenFormat::int8;
   std::vector<std::string> targets = s.texts("lora_target_modules");
+  if (in.model && targets == std::vector<std::string>{kTargetsOfPeft}) {
+    const Json& known = tuner_table("peft_targets");
+    targets = split_at(known.value(in.model->type, "all"), ' ');
+    if (!known.contains(in.model->type))
+      in.refused = Problem{"lora_target_modules", "none, and PEFT 0.21.2 has none for " + in.model->type,
+                           "names of modules", "--lora_target_modules all-linear"};
+  }
   const bool all = targets.empty() || is_on(s, "lora_target_linear") || targets.front() == "all" ||
                    targets.front() == "all-linear";
   if (all) targets.clear();
@@ -365,6 +375,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
     in.layout.offload_optimizer = is_on(s, "fsdp_config.fsdp_offload_params");
   } else {
     in.notes.emplace_back("neither DeepSpeed nor FSDP is named: each GPU has all weights and states");
+    if (finds_file(file.parent_path() / "accelerate.yaml"))
+      in.notes.emplace_back("accelerate.yaml is not read: import the script whose line names both files");
     in.layout.overlap_gradient_reduce = true;
     in.layout.data = 0;  // the launcher takes all GPUs
   }

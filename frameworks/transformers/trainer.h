@@ -52,6 +52,8 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
 std::optional<Imported> read_megatron_recipe(const Json& recipe, const std::filesystem::path& file);
 /// Reads a recipe of TRL. Throws UserError.
 Imported read_trl(const Json& recipe, const std::filesystem::path& file);
+/// Stands for lora_target_modules that a recipe leaves to PEFT.
+inline constexpr const char* kTargetsOfPeft = "those of PEFT";
 /// Sets LoRA adapters, over weights in 4 bits if the settings say so.
 void set_trainer_adapters(const Settings& s, Imported& in);
 

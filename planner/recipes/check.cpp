@@ -154,12 +154,11 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
 // Indices of recipes with equal requests.
 std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
   std::map<std::tuple<std::string, int64_t, bool, bool, bool>, std::vector<size_t>> by_request;
-  for (size_t i = 0; i < recipes.size(); ++i) {
+  for (size_t i = 0; i < recipes.size(); ++i)
     if (const auto& request = recipes[i].request)
       by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all,
                   request->own_file, request->open_length}]
           .push_back(i);
-  }
   return mapped<std::vector<size_t>>(by_request, [](auto& group) { return std::move(group.second); });
 }
 
@@ -170,6 +169,14 @@ void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {
   if (own.framework.empty()) own.framework = recipe.checked.framework;
   own.notes.insert(own.notes.begin(), recipe.request->notes.begin(), recipe.request->notes.end());
   recipe.checked = std::move(own);
+}
+
+// Whether a recipe in the same folder names the file: accelerate's file, or what a launch line starts.
+bool is_part(const CheckedRecipe& part, const CheckedRecipe& whole) {
+  return (part.verdict == RecipeVerdict::not_read || whole.file.extension() == ".sh") &&
+         whole.verdict != RecipeVerdict::not_read && part.file != whole.file &&
+         part.file.parent_path() == whole.file.parent_path() &&
+         read_file(whole.file).find(part.file.filename().string()) != std::string::npos;
 }
 
 std::string change_of(const CheckedRecipe& now, const CheckedRecipe& before) {
@@ -228,10 +235,12 @@ std::vector<std::vector<CheckedRecipe>> check_files(const std::vector<RecipeFile
     }
     file_of.resize(recipes.size(), i);
   }
-  std::vector<CheckedRecipe> checked = check_recipes(recipes, asked);
+  const std::vector<CheckedRecipe> all = check_recipes(recipes, asked);
+  std::vector<CheckedRecipe> checked = all;
   std::vector<std::vector<CheckedRecipe>> result(files.size());
   for (size_t i = 0; i < recipes.size(); ++i) {
     recipes[i].file = files[file_of[i]].name;
+    if (any_of(all, [&](const CheckedRecipe& whole) { return is_part(all[i], whole); })) continue;
     checked[i].recipe = recipes[i].name();
     result[file_of[i]].push_back(std::move(checked[i]));
   }

@@ -32,8 +32,7 @@ std::string summary(const CheckReport& report) {
                                  count_of(report, RecipeVerdict::fits));
   for (const RecipeVerdict verdict : {RecipeVerdict::illegal, RecipeVerdict::does_not_fit,
                                       RecipeVerdict::cannot_judge, RecipeVerdict::not_read}) {
-    const size_t count = count_of(report, verdict);
-    if (count > 0)
+    if (const size_t count = count_of(report, verdict); count > 0)
       text +=
           fmt::format(", {} {}", count,
                       verdict == RecipeVerdict::does_not_fit && count > 1 ? "do not fit" : words_of(verdict));

@@ -82,6 +82,9 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   if (request.global_batch == 0) request.global_batch = in.workload.global_batch;
   if (request.global_batch == 0)
     request.global_batch = in.layout.micro_batch * in.accumulated * in.layout.data;
+  if (in.at_once > 0)
+    request.global_batch =
+        std::min(request.global_batch, in.layout.micro_batch * in.at_once * in.layout.data);
   in.workload.global_batch = request.global_batch;
   in.layout.execution.edit().traffic.defers_gradient_sums =
       in.defers_gradient_sums && request.global_batch > in.layout.micro_batch * in.layout.data;

@@ -98,6 +98,34 @@ TEST(Import, MinusOneLeavesTorchtitansDegreesOpen) {
   EXPECT_EQ(in.workload.global_batch, 0);
 }
 
+// torchtitan/config/configs.py: -1 takes the ranks that are left over, also beside replicas.
+TEST(Import, ReplicasBesideOpenShardsAreGroups) {
+  EXPECT_EQ(torchtitan("data_parallel_replicate_degree=2").shard_groups, 2);
+  EXPECT_EQ(torchtitan("data_parallel_replicate_degree=2, data_parallel_shard_degree=4").shard_groups, 2);
+  EXPECT_EQ(torchtitan("data_parallel_shard_degree=-1").shard_groups, 1);
+}
+
+// torchtitan/trainer.py, train_step: the pipeline runs once for each local batch of the step.
+TEST(Import, PipelinesTakeALocalBatchAtOnce) {
+  const std::string pipeline = "pipeline_parallel_degree=4, pipeline_parallel_microbatch_size=2";
+  const Imported open = torchtitan(pipeline, "training=TrainingConfig(local_batch_size=16)");
+  EXPECT_EQ(open.accumulated, 8);
+  EXPECT_EQ(open.at_once, 0) << "a step is one local batch";
+  const Imported again =
+      torchtitan(pipeline, "training=TrainingConfig(local_batch_size=8, global_batch_size=128)");
+  EXPECT_EQ(again.at_once, 4);
+  EXPECT_NE(joined(again.notes, "").find("fills and drains for every 4 micro-batches"), std::string::npos);
+  EXPECT_EQ(torchtitan("tensor_parallel_degree=2",
+                       "training=TrainingConfig(local_batch_size=8, global_batch_size=128)")
+                .at_once,
+            0);
+  const std::string file = testing::TempDir() + "/at_once.yaml";
+  write_file_atomically(file,
+                        "step_scheduler:\n  global_batch_size: 512\n  local_batch_size: 4\nmodel:\n"
+                        "  pretrained_model_name_or_path: Qwen/Qwen3-8B\ndistributed:\n  pp_size: 4\n");
+  EXPECT_EQ(import_automodel(file).at_once, 4);
+}
+
 TEST(Import, TorchtitansTensorRanksShareSequencesUnlessThatIsSwitchedOff) {
   const std::string compiled = "compile=CompileConfig(enable=True, enable_async_tensor_parallel=True)";
   const Layout usual = torchtitan("tensor_parallel_degree=2", compiled).layout;
@@ -500,6 +528,16 @@ TEST(Import, GradientsStayWholeWhileTheyAccumulate) {
   EXPECT_EQ(trainer(R"(, "torch_compile": true)", "FSDP").execution,
             (std::vector<std::string>{"elementwise=compiled"}));
   EXPECT_EQ(trainer(R"(, "torch_compile": false)", "FSDP").execution, std::vector<std::string>{});
+}
+
+// The section has settings of deepspeed.checkpointing, which a model's code calls.
+TEST(Import, ASectionOfDeepSpeedRecomputesNothingByItself) {
+  const std::string file = testing::TempDir() + "/ds_again.json";
+  write_file_atomically(file, R"({"train_micro_batch_size_per_gpu": 1, "train_batch_size": 8,
+                                  "activation_checkpointing": {"partition_activations": true}})");
+  const Imported in = import_deepspeed(file);
+  EXPECT_EQ(in.layout.recompute, Recompute::none);
+  EXPECT_NE(joined(in.notes, "").find("where the model's code calls it"), std::string::npos);
 }
 
 // It sums micro-batches in the weights' type unless data_types says fp32.

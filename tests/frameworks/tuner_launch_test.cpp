@@ -81,6 +81,21 @@ TEST(TunerLaunch, ScalesOfFourBitsAreThoseOfTheProgram) {
   EXPECT_TRUE(nested(read_any("s.sh", trl + " --use_bnb_nested_quant\n")));
 }
 
+// peft/utils/constants.py names modules for some types of models only.
+TEST(TunerLaunch, TargetsThatAreLeftToPeft) {
+  const auto read = [](const std::string& model) {
+    return read_any("p.sh", "trl sft --use_peft --max_length 2048 --model_name_or_path " + model + "\n");
+  };
+  using enum AdapterTarget;
+  EXPECT_TRUE(read("Qwen/Qwen3-8B").layout.training->adapts(qkv));
+  EXPECT_FALSE(read("Qwen/Qwen3-8B").layout.training->adapts(up));
+  EXPECT_TRUE(read("microsoft/phi-2").layout.training->adapts(up));
+  EXPECT_FALSE(read("microsoft/phi-2").layout.training->adapts(output));
+  EXPECT_FALSE(read("Qwen/Qwen3-8B").refused);
+  for (const char* model : {"Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b", "microsoft/phi-4"})
+    EXPECT_TRUE(read(model).refused) << model;
+}
+
 TEST(TunerLaunch, TrlMakesNoLogits) {
   recipe_file("fsdp2.yaml", kFsdp);
   for (const char* line : {"trl sft --accelerate_config fsdp2.yaml",

@@ -270,6 +270,20 @@ TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
   EXPECT_THROW(recipe_files({folder_ / "nowhere"}), UserError);
 }
 
+TEST_F(Check, FilesThatALaunchLineNamesAreItsParts) {
+  put("run.sh",
+      "accelerate launch --config_file accelerate.yaml train.py --deepspeed ds.json --bf16 true "
+      "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --max_length 2048\n");
+  put("accelerate.yaml", "distributed_type: DEEPSPEED\nnum_processes: 8\n");
+  put("ds.json", "{\"zero_optimization\": {\"stage\": 3}, \"bf16\": {\"enabled\": true}}");
+  put("other/ds.json", "{\"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 16}");
+  std::vector<std::string> names;
+  for (const auto& of_file : check_files(recipe_files({folder_}), on("dgx-h100:1")))
+    for (const CheckedRecipe& c : of_file)
+      names.push_back(fs::path(c.recipe).lexically_relative(folder_).string() + " " + words_of(c.verdict));
+  EXPECT_EQ(names, (std::vector<std::string>{"other/ds.json not read", "run.sh fits"}));
+}
+
 // A plan that is cut off must not pass as a file without a recipe.
 TEST_F(Check, ADamagedPlanIsNotRead) {
   const CheckedRecipe c = checked("plan.json", "{\"format\": \"mpt-plan\", \"model\": ");
