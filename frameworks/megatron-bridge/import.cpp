@@ -45,9 +45,11 @@ bool is_slip(const std::string& written, const std::string& name) {
   return sum_of<int>(more, [](int count) { return std::abs(count); }) <= 2;
 }
 
-std::optional<ModelSpec> model_of_recipe(const std::string& text) {
-  for (const char* ending :
-       {"_pretrain_config", "_sft_config", "_finetune_config", ".pretrain_recipe", ".finetune_recipe"}) {
+// The model of a recipe that the text calls, and its kind: "pretrain", "sft", "peft" or "finetune".
+std::optional<ModelSpec> model_of_recipe(const std::string& text, std::string& kind) {
+  for (const std::string ending :
+       {"_pretrain_", "_sft_", "_peft_", "_finetune_", ".pretrain_recipe", ".finetune_recipe"}) {
+    kind = ending.substr(1, ending.find('_', 1) - 1);
     const size_t end = text.find(ending);
     size_t begin = end;
     while (end != std::string::npos && begin > 0 && is_name_part(text[begin - 1])) --begin;
@@ -179,6 +181,9 @@ class BridgeFields {
         flags_.has("expert-model-parallel-size"))
       flags_.set("expert-tensor-parallel-size", "1");
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+    // Bridges of checkpoints set both to 0 (models/llama/llama_bridge.py and others).
+    for (const char* dropout : {"attention-dropout", "hidden-dropout"})
+      if (model_ && !flags_.has(dropout)) flags_.set(dropout, "0");
   }
 
   // These fields freeze or feed encoders of images or sound, and their projections.
@@ -273,14 +278,17 @@ class BridgeFields {
 
   // Sizes of the model only. The recipe's other settings are in its source, which is not read.
   void take_model_of_recipe(const std::string& text) {
-    model_ = model_of_recipe(text);
+    std::string kind;
+    model_ = model_of_recipe(text, kind);
     if (!model_) return;
-    notes_.push_back(
-        fmt::format("the recipe of {} is not beside the file: what the file itself does not set is taken as "
-                    "off, or 1, and precision as bf16",
-                    model_->name));
+    notes_.push_back(fmt::format(
+        "the recipe of {} is not beside the file: what neither the file nor Bridge's common recipes "
+        "set is taken as off, or 1",
+        model_->name));
     called_ = true;
-    take_precision("bf16_mixed");
+    Json common = defaults_of({{kCallKey, fmt::format("_{}_common", kind == "finetune" ? "sft" : kind)}});
+    for (const char* own : {"train", "dataset", "tokenizer"}) common.erase(own);  // other recipes set others
+    take_map("", common);
   }
 
   // Refuses a recipe from another file that is missing, unless this file sets length and batch.
@@ -381,7 +389,9 @@ class BridgeFields {
       if (no) flags_.set(word.substr(1), std::vector<ShellWord>{});
     } else if (field == "activation_func" && text.find("squared_relu") != std::string::npos) {
       flags_.set(word, "megatron.core.activations.squared_relu");  // from whichever module
-    } else if (!no && !none) {
+    } else if (no || none) {
+      flags_.drop(word);  // of a recipe that was read before
+    } else {
       chunks_ = chunks_ || field == "virtual_pipeline_model_parallel_size";
       flags_.set(word, text == "True" ? std::vector<ShellWord>{} : words_of_value(value, text));
     }
@@ -415,8 +425,7 @@ AdapterModules names_of(const ModelSpec& model, bool /*fused*/) { return megatro
 
 void set_bridge_adapters(const Json& peft, const std::string& file, Imported& in) {
   if (peft.is_null()) return;
-  const std::string kind = kind_of(peft);
-  if (kind != "LoRA" && kind != "lora") {
+  if (const std::string kind = kind_of(peft); kind != "LoRA" && kind != "lora") {
     in.notes.push_back(fmt::format("peft {}: full training is priced", cut_text(kind, 40)));
     return;
   }
@@ -476,6 +485,8 @@ Imported import_megatron_bridge(const std::filesystem::path& file) {
   if (names.size() > 1)
     refuse_input(file.string(), fmt::format("{} recipes", names.size()), "one of them",
                  fmt::format("name it, such as --config {}", names.back()));
+  const std::filesystem::path layout = file.parent_path() / "mpt_layout.py";  // beside MPT's own trial
+  if (file.filename() == "mpt_bridge_trial.py" && finds_file(layout)) return BridgeFields(layout).imported();
   return names.front().empty() ? BridgeFields(file).imported()
                                : import_megatron_bridge_recipe(file, names.front());
 }

@@ -36,10 +36,12 @@ ShellCommand unfolded(const ShellCommand& command, WorkBudget& budget) {
   return words;
 }
 
-// The number of a launcher's option, "--nnodes 2" or "--nnodes=2"; 0 if it is not a number.
-int64_t launched(const ShellCommand& launcher, const char* option, int64_t otherwise) {
+// The number of the first of a launcher's options, "-np 2", "--nnodes 2" or "--nnodes=2"; 0 if it is not a
+// number.
+int64_t launched(const ShellCommand& launcher, const std::set<std::string>& options, int64_t otherwise) {
   for (size_t i = 0; i < launcher.size(); ++i) {
-    if (!is_flag(launcher[i].text) || flag_name(launcher[i].text) != option) continue;
+    if (!options.contains(replaced(launcher[i].text.substr(0, launcher[i].text.find('=')), '_', '-')))
+      continue;
     const size_t equals = launcher[i].text.find('=');
     const ShellWord& word =
         equals != std::string::npos || i + 1 == launcher.size() ? launcher[i] : launcher[i + 1];
@@ -66,7 +68,11 @@ ShellCommand arguments_of(const ShellCommand& command, std::string& program, int
   if (found == command.end()) return command;
   program = found->text;
   const ShellCommand launcher(command.begin(), found);
-  ranks = launched(launcher, "nproc-per-node", 0) * launched(launcher, "nnodes", 1);
+  // srun starts a torchrun on each node, so that torchrun's own number comes first.
+  const int64_t each = launched(launcher, {"--nproc-per-node", "--num-gpus"}, -1);
+  const int64_t tasks = each >= 0 ? 0 : launched(launcher, {"-np", "-n", "--ntasks"}, 0);
+  const int64_t nodes = launched(launcher, {"--nnodes", "--num-nodes", "--nodes", "-N"}, 1);
+  ranks = tasks > 0 ? tasks : (each >= 0 ? each : launched(launcher, {"--ntasks-per-node"}, 0)) * nodes;
   return {found + 1, command.end()};
 }
 
@@ -81,7 +87,7 @@ bool says_the_model(const ShellCommand& command) {
 // In a list each flag has its own line. In a script one command has them all.
 ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program, int64_t& ranks,
                               std::vector<std::string>& notes, WorkBudget& budget) {
-  ShellCommand list;
+  ShellCommand list, rest;  // the rest is the line that starts what lists have
   std::vector<ShellCommand> starts;
   for (const ShellCommand& command : commands) {
     const ShellCommand words = unfolded(command, budget);
@@ -90,7 +96,11 @@ ShellCommand training_command(const std::vector<ShellCommand>& commands, std::st
       list.insert(list.end(), words.begin(), words.end());
     else if (says_the_model(words))
       starts.push_back(words);
+    else if (!list.empty() && any_of(words, [](const ShellWord& w) { return w.text.ends_with(".py"); }))
+      rest = arguments_of(words, program, ranks);
   }
+  std::erase_if(rest, [](const ShellWord& word) { return word.unknown.contains(word.text); });
+  list.insert(list.end(), rest.begin(), rest.end());
   if (starts.empty()) return list;
   if (starts.size() > 1)
     notes.push_back(fmt::format("{} commands name a model: the last is read", starts.size()));
@@ -189,8 +199,7 @@ void MegatronFlags::take(const ShellCommand& command) {
     if (is_flag(word.text)) {
       name = flag_name(word.text);
       values_[name] = {};
-      const size_t equals = word.text.find('=');
-      if (equals != std::string::npos)
+      if (const size_t equals = word.text.find('='); equals != std::string::npos)
         values_[name].push_back({word.text.substr(equals + 1), word.unknown, word.several});
     } else if (!name.empty()) {
       values_[name].push_back(word);
@@ -202,8 +211,8 @@ void MegatronFlags::take(const ShellCommand& command) {
     if (is_open && (name.empty() || is_list)) left_open.insert(word.text);
   }
   if (!several.empty())
-    notes_.push_back(
-        fmt::format("the script sets {} in more than one way: the last is read", fmt::join(several, ", ")));
+    notes_.push_back(fmt::format("the script sets {} in more than one way: one of them is read",
+                                 fmt::join(several, ", ")));
   if (!left_open.empty())
     notes_.push_back(fmt::format("what {} adds is not in the script: not read", fmt::join(left_open, ", ")));
 }

@@ -23,6 +23,7 @@ class MegatronFlags : public models::WordSource {
   static MegatronFlags of_file(const std::filesystem::path& file);
 
   void set(const std::string& name, const std::vector<ShellWord>& values);
+  void drop(const std::string& name) { values_.erase(name); }
   void set(const std::string& name, const std::string& value) {
     set(name, std::vector<ShellWord>{{value, {}, {}}});
   }

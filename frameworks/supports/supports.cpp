@@ -222,7 +222,9 @@ Broken muon_rule(const Abilities& a, const Sharing& s) {
 // States that part of the replicas share out.
 Broken shard_group_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   if (!contains(a.zero_with_shard_groups, s.zero))
-    return {"zero", "has no hybrid sharding with ZeRO {}", s.zero};
+    return a.zero_with_shard_groups.empty()
+               ? Broken{"zero", "has no hybrid sharding with ZeRO {}", s.zero}
+               : Broken{"unplanned", "is planned with other hybrid sharding than with ZeRO {}", s.zero};
   if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
     return {"zero", "needs shard groups that divide the replicas of experts"};
   return {};
@@ -476,8 +478,7 @@ std::optional<Rejection> supports_training(const Framework& framework, const Tra
   for (const TrainingRow& row : training_rows(training)) {
     const Abilities& a = framework.abilities;
     if (!row.present || contains(a.trains, row.feature) || a.trains_unwritten.contains(row.feature)) continue;
-    const std::string source = enum_name(row.feature);
-    if (framework.sources.contains(source))
+    if (const std::string source = enum_name(row.feature); framework.sources.contains(source))
       return refuse_unplanned(framework, "training", source.c_str(), row.words);
     return refuse(framework, "training", fmt::format("does not train with {}", row.words));
   }

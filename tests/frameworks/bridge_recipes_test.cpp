@@ -37,6 +37,28 @@ TEST(Recipes, NemoAndBridgeRecipesNameTheirModel) {
       std::string::npos);
 }
 
+// Bridge's common recipes, and its models from checkpoints, set what Megatron-LM's defaults do not.
+TEST(Recipes, RecipesThatAreCalledHaveWhatAllOfBridgesHave) {
+  const auto called = [](const std::string& name, const std::string& more = "") {
+    return import_megatron_bridge(recipe_file(
+        "called.py", "from megatron.bridge.recipes.llama import " + name + "\ncfg = " + name +
+                         "()\ncfg.model.seq_length = 8192\ncfg.train.micro_batch_size = 1\n" + more));
+  };
+  const auto drops = [](const Imported& in) { return contains(in.execution, std::string("dropout=true")); };
+  for (const char* name : {"llama3_8b_pretrain_config", "llama3_8b_pretrain_8gpu_h100_bf16_config"}) {
+    const Imported in = called(name);
+    EXPECT_EQ(in.layout.zero, 1) << name;
+    EXPECT_TRUE(in.layout.overlap_gradient_reduce && in.layout.overlap_parameter_gather) << name;
+    EXPECT_EQ(in.layout.precision, Precision::bf16) << name;
+    EXPECT_FALSE(drops(in)) << name;
+  }
+  EXPECT_FALSE(called("llama3_8b_sft_config").layout.overlap_gradient_reduce);
+  EXPECT_EQ(
+      called("llama3_8b_pretrain_config", "cfg.optimizer.use_distributed_optimizer = False\n").layout.zero,
+      0);
+  EXPECT_TRUE(drops(called("llama3_8b_pretrain_config", "cfg.model.hidden_dropout = 0.1\n")));
+}
+
 // As src/megatron/bridge/recipes/llama/h100/llama3.py: the second function changes what the first returns.
 constexpr const char* kBridgeRecipes = R"py(from megatron.bridge import AutoBridge
 from megatron.bridge.recipes.common import _peft_common, _pretrain_common

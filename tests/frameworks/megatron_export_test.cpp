@@ -330,6 +330,8 @@ TEST(MegatronExport, WhatItCannotRunIsNotPlanned) {
   };
   for (const char* framework : {"megatron-core", "megatron-bridge"}) {
     for (const MegatronRule& rule : rules) {
+      // The parser of Megatron-LM's arguments refuses it, which Bridge does not call.
+      const bool parsed = has(rule.reason, "overlaps parameter gathering") && has(framework, "bridge");
       Layout l;
       l.data = l.shard = 8;
       l.zero = 1;
@@ -340,8 +342,8 @@ TEST(MegatronExport, WhatItCannotRunIsNotPlanned) {
       const auto found =
           supports(*find_framework(framework), models::load_model("qwen3-30b-a3b"), l, {64, 4096});
       const std::string reason = found ? found->reason : "";
-      EXPECT_EQ(*rule.reason == '\0', reason.empty()) << rule.reason << reason;
-      EXPECT_TRUE(has(reason, rule.reason)) << reason;
+      EXPECT_EQ(*rule.reason == '\0' || parsed, reason.empty()) << rule.reason << reason;
+      EXPECT_TRUE(parsed || has(reason, rule.reason)) << reason;
     }
   }
 }

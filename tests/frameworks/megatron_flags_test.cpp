@@ -67,6 +67,30 @@ TEST(MegatronFlags, ValuesThatOnlyAShellKnowsAreErrors) {
             std::string::npos);
 }
 
+TEST(MegatronFlags, LinesThatStartWhatAHereDocumentHolds) {
+  const std::string start =
+      "EOT\nmpirun -np 16 python pretrain_gpt.py $MODEL --tensor-model-parallel-size 4\n";
+  for (const std::string before :
+       {"read -r -d '' MODEL <<'EOT' || true\n", "MODEL=$(cat args)\ncat > args <<EOT\n"}) {
+    const Imported in = of(before + kFew + "--global-batch-size 64\n" + start);
+    EXPECT_EQ(in.layout.tensor, 4) << before;
+    EXPECT_EQ(in.ranks, 16) << before;
+    EXPECT_EQ(in.workload.global_batch, 64) << before;
+  }
+}
+
+TEST(MegatronFlags, LaunchersSayHowManyRanksTheyStart) {
+  for (const auto& [launcher, ranks] : {std::pair{"mpirun -np 16 python", 16},
+                                        {"srun -n 16 python", 16},
+                                        {"srun -N 2 --ntasks-per-node 8 python", 16},
+                                        {"srun --ntasks=32 --nodes=4 python", 32},
+                                        {"srun -N 2 -n 2 torchrun --nnodes 2 --nproc_per_node 8", 16},
+                                        {"deepspeed --num_nodes 2 --num_gpus 8", 16},
+                                        {"torchrun --nproc-per-node=8", 8},
+                                        {"python", 0}})
+    EXPECT_EQ(of(std::string(launcher) + " pretrain_gpt.py " + kFew + "\n").ranks, ranks) << launcher;
+}
+
 TEST(MegatronFlags, PartsOfScriptsAndCommandsInOneWord) {
   EXPECT_EQ(of("A=(" + kFew + ")\n").model->layers.count(), 32);
   EXPECT_EQ(of("OPTIONS=\"" + kFew +
