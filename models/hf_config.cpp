@@ -57,8 +57,8 @@ struct TextPart {
 TextPart text_part(const Json& config) {
   const bool nested = config.contains("text_config") && config["text_config"].is_object();
   TextPart part{nested ? config["text_config"] : config, nested ? "/text_config" : ""};
-  // The whole model decides whether the head is tied, if the text part does not.
-  if (nested && !part.json.contains("tie_word_embeddings") && config.contains("tie_word_embeddings"))
+  // The whole model decides whether the head is tied (transformers 5.24.0).
+  if (nested && config.contains("tie_word_embeddings"))
     part.json["tie_word_embeddings"] = config["tie_word_embeddings"];
   return part;
 }

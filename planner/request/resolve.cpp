@@ -279,8 +279,7 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
 void restrict_to_sharding(Resolved& resolved) {
   PlanRequest& r = resolved.request;
   const frameworks::Framework* const named = frameworks::find_framework(r.framework);
-  if (named == nullptr || r.beyond_framework) return;
-  if (!contains(named->sharding_aliases, r.framework)) return;
+  if (named == nullptr || r.beyond_framework || !contains(named->sharding_aliases, r.framework)) return;
   SearchBounds& b = r.bounds;
   SearchBounds& own = resolved.problem.own_bounds;
   own.pipeline = own.context = {1};
@@ -300,11 +299,11 @@ void restrict_to_sharding(Resolved& resolved) {
       r.framework, named->name));
 }
 
-// A framework that keeps all states in 16 bits keeps them in 32 bits if it computes in fp32.
+// A framework that keeps weights in 16 bits keeps all states in 32 bits if it computes in fp32.
 void widen_states(StateBytes& states) {
-  if (states.weight_bytes != 2 || states.optimizer_bytes != 4) return;
-  states.weight_bytes = states.gradient_bytes = 4;
-  states.optimizer_bytes = 8;
+  if (states.weight_bytes != 2) return;
+  states.weight_bytes = states.gradient_bytes = states.reduced_bytes = 4;
+  states.optimizer_bytes = std::max<int64_t>(states.optimizer_bytes, 8);
 }
 
 // Removes the parts of the model that the framework does not train.

@@ -146,7 +146,7 @@ Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {
   if (!is_narrow(precision)) return precision;
   const std::string one_it_has = "a precision that " + device.name + " has";
   if (cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");
-  if (device.fp8_flop_per_s <= 0) refuse(one_it_has, "use bf16");
+  if (device.fp8_flop_per_s <= 0) refuse(one_it_has, old != nullptr ? "use fp16" : "use bf16");
   if (precision == Precision::mxfp8 && !device.mxfp8)
     refuse(one_it_has, "use fp8, or set the device's \"mxfp8\"");
   if (precision == Precision::nvfp4 && device.fp4_flop_per_s <= 0)

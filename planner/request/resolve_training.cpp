@@ -138,6 +138,7 @@ bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProb
       asked == Precision::bf16 && own_gradients(framework.execution, problem.precision).kept != asked;
   return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked ||
           contains(framework.abilities.trains, frameworks::TrainingFeature::fp32_states)) &&
+         (asked == Precision::fp32 || problem.precision != Precision::fp32) &&
          !frameworks::supports_training(framework, training) &&
          !frameworks::supports_model(framework, problem.model, problem.precision);
 }

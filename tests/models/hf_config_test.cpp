@@ -316,7 +316,13 @@ TEST(HuggingFaceConfig, TheWholeMultimodalModelDecidesWhetherTheHeadIsTied) {
   config["text_config"] = small("qwen3_vl_text", R"(,"num_key_value_heads":8)");
   EXPECT_TRUE(import_hugging_face(config, "config.json").tied_embeddings);
   config["text_config"]["tie_word_embeddings"] = false;
+  EXPECT_TRUE(import_hugging_face(config, "config.json").tied_embeddings)
+      << "as transformers 5.24.0 builds it";
+  config["tie_word_embeddings"] = false;
+  config["text_config"]["tie_word_embeddings"] = true;
   EXPECT_FALSE(import_hugging_face(config, "config.json").tied_embeddings);
+  config.erase("tie_word_embeddings");
+  EXPECT_TRUE(import_hugging_face(config, "config.json").tied_embeddings);
   config["text_config"]["hidden_size"] = "wide";
   EXPECT_NE(error_of(config).find("/text_config/hidden_size"), std::string::npos);
 }

@@ -163,6 +163,22 @@ TEST(Resolve, GpusBeforeAmpereHaveNoBf16) {
   EXPECT_EQ(resolve(r)->problem.precision, Precision::bf16);
 }
 
+// Without bf16 or fp16 DeepSpeed's engine leaves weights in fp32.
+TEST(Resolve, FrameworksThatKeepWeightsIn16BitsKeepAllIn32InFp32) {
+  for (const auto& [framework, optimizer] :
+       {std::pair{"deepspeed", 12}, {"transformers-deepspeed", 12}, {"automodel", 8}}) {
+    PlanRequest r = request();
+    r.framework = framework;
+    r.precision = Precision::fp32;
+    const StateBytes& states = resolve(r)->problem.execution.states;
+    EXPECT_EQ(states.weight_bytes, 4) << framework;
+    EXPECT_EQ(states.gradient_bytes, 4) << framework;
+    EXPECT_EQ(states.optimizer_bytes, optimizer) << framework;
+    r.gradients = Precision::bf16;
+    EXPECT_NE(error_of(r).find("--gradients"), std::string::npos) << framework;
+  }
+}
+
 TEST(Resolve, AutoModelKeepsAllStatesInThePrecisionOfItsWeights) {
   PlanRequest r = request();
   r.framework = "automodel";
