@@ -54,8 +54,7 @@ std::string remedy_of(const SearchProblem& problem, const Layout& layout) {
 void check(const Resolved& resolved, const Layout& layout) {
   const SearchProblem& problem = resolved.problem;
   const std::string where = "layout " + layout_name(layout);
-  const int64_t ranks = layout.ranks(), there = problem.cluster.devices;
-  if (ranks > there) {
+  if (const int64_t ranks = layout.ranks(), there = problem.cluster.devices; ranks > there) {
     const std::string fewer = has_layouts(problem) ? "" : nothing_divides(problem).remedy + ", or ";
     refuse_input(where, fmt::format("{} ranks", ranks),
                  fmt::format("at most the {} devices of {}", there, problem.cluster.name),

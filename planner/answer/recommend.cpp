@@ -302,8 +302,7 @@ Plan searched_plan(const Resolved& resolved, const Watch& watch) {
   const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
   if (search->result.best.empty() && !search->result.roomier.empty()) {
-    auto likeliest = likeliest_search(resolved, watch);
-    if (!likeliest->result.best.empty()) {
+    if (auto likeliest = likeliest_search(resolved, watch); !likeliest->result.best.empty()) {
       search = std::move(likeliest);
       notes.emplace_back(kNothingLikelyFits);
     }

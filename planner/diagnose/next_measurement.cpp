@@ -28,6 +28,9 @@ Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
   const int64_t boundary = most(plan, &StageFootprint::boundary_bytes);
   // With sequence parallelism a rank's boundary is one rank's share of the message.
   const int64_t message = boundary * (l.sequence_parallel ? l.tensor : 1);
+  const int64_t layers = std::max<int64_t>(1, l.layers_per_stage.empty() ? 1 : l.layers_per_stage.front());
+  const int64_t shards = std::max<int64_t>(1, l.shard),
+                bytes = std::max<int64_t>(2, l.execution->states.weight_bytes);
   switch (kind) {
     case CommunicationKind::tensor:
       return {l.sequence_parallel ? "all_gather_perf" : "all_reduce_perf", message, tensor_group(l)};
@@ -40,14 +43,15 @@ Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
               expert_parallel_group(l)};
     case CommunicationKind::sharding:
       return {"all_gather_perf",
-              most(plan, &StageFootprint::parameter_bytes) /
-                  std::max<int64_t>(1, l.layers_per_stage.empty() ? 1 : l.layers_per_stage.front()),
+              most(plan, &StageFootprint::parameter_bytes) * (l.zero == 3 ? shards : 1) / layers * 2 / bytes,
               data_group(l)};
     case CommunicationKind::transfer:
       return {"sendrecv_perf", boundary, {2, l.ranks() / l.pipeline * 2}};
     case CommunicationKind::gradients:
       return {l.scatters_gradients() ? "reduce_scatter_perf" : "all_reduce_perf",
-              most(plan, &StageFootprint::gradient_bytes), data_group(l)};
+              most(plan, &StageFootprint::gradient_bytes) * (l.zero > 1 ? shards : 1) /
+                  (l.zero == 3 ? layers : 1),
+              data_group(l)};
   }
   return {"all_reduce_perf", message, tensor_group(l)};
 }

@@ -71,7 +71,7 @@ def problems(environments):
             for problem in filter(None, found):
                 yield f"{file.relative_to(ROOT)}: {' '.join(row['with'])}: {problem}"
     table = json.loads((ROOT / CLASSES).read_text())
-    for row in [*table["rows"], *({"execution": [name], "seen": table[f"{name}_seen"]} for name in ("moved_adapters", "wrapped"))]:
+    for row in [*table["rows"], *({"execution": [name], "seen": table[f"{name}_seen"]} for name in ("moved_adapters", "kernels", "wrapped"))]:
         runs, lines = list(runs_of(row["seen"])), LINE.findall(row["seen"])
         found = [wrong_run(name, cases, RIGHT) for name in runs] + [wrong_line(*line, environments) for line in lines if environments]
         for problem in [*filter(None, found), *([] if runs or lines else ["neither a run nor a line"])]:
