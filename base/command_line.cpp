@@ -93,8 +93,7 @@ std::string entries_text(const CLI::App& app, const std::string* group) {
   for (const CLI::Option* option : app.get_options())
     if (option->get_positional() ? group == nullptr : group != nullptr && option->get_group() == *group)
       text += entry(option_name(*option), described(*option));
-  if (text.empty()) return "";
-  return (group == nullptr ? "\n" : "\n" + *group + ":\n") + text;
+  return text.empty() ? "" : (group == nullptr ? "\n" : "\n" + *group + ":\n") + text;
 }
 
 class HelpFormatter final : public CLI::FormatterBase {
@@ -264,8 +263,7 @@ bool is_output(CLI::Option& option) {
 
 // Declares the files of the program or of the command that was named. Any other word may name an input.
 void declare_files(CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  if (!commands.empty()) return declare_files(*commands.back());
+  if (const auto commands = app.get_subcommands(); !commands.empty()) return declare_files(*commands.back());
   std::vector<NamedFile> outputs, words;
   for (CLI::Option* option : app.get_options()) {
     std::vector<std::string> values = option->results();

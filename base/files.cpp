@@ -63,8 +63,7 @@ bool is_written_in_place(const std::filesystem::path& file) {
   const auto status = std::filesystem::status(file, error);
   if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) return false;
   if (!std::filesystem::is_regular_file(status)) return true;
-  const auto target = std::filesystem::canonical(file, error);
-  return error || !std::filesystem::exists(target, error);
+  return !std::filesystem::exists(std::filesystem::canonical(file, error), error) || error;
 }
 
 // The target of a link. Writers replace the target and keep the link.

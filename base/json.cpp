@@ -77,8 +77,7 @@ std::string describe_json(const Json& value) {
   if (value.is_null()) return "null";
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_string()) return fmt::format("\"{}\"", cut_text(value.get_ref<const std::string&>(), 80));
-  if (value.is_array()) return "a list";
-  return value.is_object() ? "an object" : "the number " + value.dump();
+  return value.is_array() ? "a list" : value.is_object() ? "an object" : "the number " + value.dump();
 }
 
 std::string escape_pointer(const std::string& key) {

@@ -91,8 +91,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, const std::string& whe
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) fail(fmt::format("cannot be read ({})", std::strerror(errno)));
   struct stat status {};
-  const bool known = ::fstat(descriptor, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
+  if (const bool known = ::fstat(descriptor, &status) == 0; !known || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
     fail(known && S_ISDIR(status.st_mode) ? "is a folder" : "is no regular file");
   }

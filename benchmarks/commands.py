@@ -124,8 +124,7 @@ def heading(columns, against):
 
 
 def commit_of(folder):
-    done = subprocess.run(["git", "-C", folder, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    return subprocess.run(["git", "-C", folder, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def processor():

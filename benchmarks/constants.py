@@ -40,8 +40,7 @@ def sensitivities(programs, runs, constant, before):
     step = 0.1 * constant["value"]
     other = constant["value"] + step if constant["value"] + step <= most else max(least, constant["value"] - step)
     after = step_times(programs, runs, {constant["name"]: other})
-    change = other / constant["value"] - 1
-    return [None if a is None or b is None else abs(b["predicted_iter_time_s"] / a["predicted_iter_time_s"] - 1) / abs(change)
+    return [None if a is None or b is None else abs(b["predicted_iter_time_s"] / a["predicted_iter_time_s"] - 1) / abs(other / constant["value"] - 1)
             for a, b in zip(before, after)]
 
 

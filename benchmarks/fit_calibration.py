@@ -78,8 +78,7 @@ def main():
         print("| family left out | runs | mean | median |\n| --- | --- | --- | --- |")
         for family in families:
             fit = Fit(options.programs, options.set, family, options.every, options.constant)
-            middle = {name: sum(c["range"]) / 2 for name, c in fit.constants.items()}
-            constants = fit.descend(middle, options.sweeps)
+            constants = fit.descend({name: sum(c["range"]) / 2 for name, c in fit.constants.items()}, options.sweeps)
             own = sorted(abs(e) for name, e in fit.predict(constants).items() if fit.family[name] == family)
             errors += own
             print(f"| {family} | {len(own)} | {100 * sum(own) / max(1, len(own)):.1f} % | {100 * own[len(own) // 2]:.1f} % |", flush=True)

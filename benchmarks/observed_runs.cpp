@@ -87,13 +87,12 @@ void add_pull(const Group& group, const CorrectionPrior& prior, Pull& pull) {
     pull.up[f] += 0.5 * group.weight * along * along;
     pull.down[f] += 0.5 * group.weight * x.dot(inverse * x);
   }
-  for (Eigen::Index i = 0; i < n; ++i) {
+  for (Eigen::Index i = 0; i < n; ++i)
     for (Eigen::Index j = 0; j < n; ++j) {
       if (group.points[size_t(i)].layout != group.points[size_t(j)].layout) continue;
       pull.up[features] += 0.5 * group.weight * a(i) * a(j);
       pull.down[features] += 0.5 * group.weight * inverse(i, j);
     }
-  }
 }
 
 // Largest posterior of the variances, by rounds of the MM algorithm for variance components (Zhou, Hu, Qiao,

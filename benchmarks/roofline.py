@@ -84,8 +84,7 @@ class Rates:
                    for row in ends(rows) for column in ends(columns))
         dims, sequences = self.training["head_dim"], self.training["sequence"]
         first = min(range(len(dims)), key=lambda i: abs(math.log(dims[i] / head_dim))) * len(sequences)
-        share = sum(weight * self.training["bf16"][direction][first + at] for at, weight in ends(between(sequences, sequence)))
-        return rate * share * 1e12
+        return rate * sum(weight * self.training["bf16"][direction][first + at] for at, weight in ends(between(sequences, sequence))) * 1e12
 
     def seconds(self, kernel, count):
         """The time of all launches of a kernel together."""

@@ -53,8 +53,7 @@ def all_of_grid(program, job):
     """Layouts of the grid that fit, with their predicted seconds."""
     found = []
     for values in itertools.product(*GRID.values()):
-        options = [str(word) for pair in zip(GRID, values) for word in pair]
-        plan = planned(program, "estimate", *job, *options, "--zero", "1", "--json")
+        plan = planned(program, "estimate", *job, *[str(word) for pair in zip(GRID, values) for word in pair], "--zero", "1", "--json")
         if plan and plan["prediction"]["step_time_s"] > 0:
             found.append((plan["layout"], plan["prediction"]["step_time_s"]))
     return found

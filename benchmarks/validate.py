@@ -50,8 +50,7 @@ def repeated(runs, lines):
     measured = {}
     for run, line in zip(runs, lines):
         if line["measured_iter_time_s"]:
-            conditions = json.dumps([run["family"], run["software"], run["request"]], sort_keys=True)
-            measured.setdefault(conditions, []).append(line["measured_iter_time_s"])
+            measured.setdefault(json.dumps([run["family"], run["software"], run["request"]], sort_keys=True), []).append(line["measured_iter_time_s"])
     return orders.repetition(measured.values())
 
 

@@ -96,8 +96,7 @@ std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster) {
   for (size_t g = 0; g < cluster.groups.size(); ++g)
     check_levels(fmt::format("/groups/{}/levels", g), cluster.groups[g].levels);
   if (!cluster.mixed()) return defects;
-  const int64_t devices = devices_of(cluster.groups);
-  if (devices != cluster.devices)
+  if (const int64_t devices = devices_of(cluster.groups); devices != cluster.devices)
     defects.push_back(
         {"/devices", std::to_string(cluster.devices), fmt::format("{}, the sum of its groups", devices)});
   if (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups)

@@ -31,13 +31,11 @@ struct LinkLevel {
   /// Bytes per second that each of `ranks` devices can send to the others of them at once. For a single rank:
   /// to devices outside.
   double bandwidth_among_bytes_per_s(int64_t ranks) const {
-    const double share = ranks > 1 && ranks < mesh ? double(ranks - 1) / double(mesh - 1) : 1.0;
-    return share * bandwidth_bytes_per_s;
+    return bandwidth_bytes_per_s * (ranks > 1 && ranks < mesh ? double(ranks - 1) / double(mesh - 1) : 1.0);
   }
   /// Bytes per second that `block` devices of the level inside can send out together.
   double uplink_bytes_per_s(int64_t block) const {
-    const int64_t ports = rails > 0 ? std::min(rails, block) : block;
-    return double(ports) * bandwidth_bytes_per_s / oversubscription;
+    return double(rails > 0 ? std::min(rails, block) : block) * bandwidth_bytes_per_s / oversubscription;
   }
   /// Bytes per second of each of `senders` devices of the block when all of them send at once.
   double sender_bytes_per_s(int64_t block, int64_t senders) const {

@@ -25,8 +25,7 @@ std::vector<LayerRun> runs_of(const std::vector<std::string>& names) {
   for (size_t at = 0; at < names.size();) {
     size_t size = 1, times = repeats(names, at, 1);
     for (size_t longer = 2; longer <= kLongestBlock && at + 2 * longer <= names.size(); ++longer) {
-      const size_t again = repeats(names, at, longer);
-      if (again > 1 && longer * again > size * times) {
+      if (const size_t again = repeats(names, at, longer); again > 1 && longer * again > size * times) {
         size = longer;
         times = again;
       }

@@ -55,12 +55,10 @@ class LayerList {
       ++found;
     }
     if (found < 2) return only;
-    for (const LayerRun& run : runs) {
+    for (const LayerRun& run : runs)
       for (const std::string& name : run.of) {
-        const auto* const kind = find_value(kinds, name);
-        if (kind != nullptr && wanted(*kind)) return kind;
+        if (const auto* const kind = find_value(kinds, name); kind != nullptr && wanted(*kind)) return kind;
       }
-    }
     return nullptr;
   }
   template <class F>

@@ -15,8 +15,7 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
         "stages", -1, double(layout.stages()), double(stages.size()),
         fmt::format("layers_per_stage has {} entries for {} stages", stages.size(), layout.stages())};
   const int64_t sum = std::accumulate(stages.begin(), stages.end(), int64_t{0});
-  const int64_t layers = model.layers.count();
-  if (sum != layers)
+  if (const int64_t layers = model.layers.count(); sum != layers)
     return Rejection{"stages", -1, double(layers), double(sum),
                      fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, layers)};
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -205,8 +204,7 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
   const int64_t pieces = layout.sequence_parallel ? layout.tensor * layout.context : 1;
   if (workload.sequence % pieces != 0)
     return does_not_divide("sequence", workload.sequence, "tensor x context", pieces);
-  const int64_t samples = layout.data * layout.micro_batch;
-  if (workload.global_batch % samples != 0)
+  if (const int64_t samples = layout.data * layout.micro_batch; workload.global_batch % samples != 0)
     return does_not_divide("global batch", workload.global_batch, "data x micro_batch", samples);
   if (auto rejection = check_stage_count(model, layout.stages())) return rejection;
   if (auto rejection = check_sharding(model, layout)) return rejection;
@@ -227,8 +225,7 @@ bool recomputes_partly(const Layout& l) {
 
 int64_t gradient_element_bytes(const Layout& layout) {
   const Execution& e = layout.execution;
-  if (layout.training->bf16_gradients) return 2;
-  return e.states.gradient_bytes > 0 ? e.states.gradient_bytes : 4;
+  return layout.training->bf16_gradients ? 2 : e.states.gradient_bytes > 0 ? e.states.gradient_bytes : 4;
 }
 
 std::string layout_name(const Layout& l) {

@@ -120,11 +120,10 @@ void check_order(const LayerList& layers, JsonProblems& problems) {
       used.insert(name);
     }
   }
-  for (const auto& [name, kind] : layers.kinds) {
+  for (const auto& [name, kind] : layers.kinds)
     if (!used.contains(name))
       problems.add("/layers/kinds/" + detail::escape_pointer(name), "a kind that no layer is of",
                    "its name in \"order\"", "remove it");
-  }
   if (layers.count() < 1 || layers.count() > kMostLayers)
     problems.add("/layers/order", fmt::format("{} layers", layers.count()),
                  fmt::format("1 to {} layers", kMostLayers));

@@ -14,8 +14,7 @@ namespace {
 void check_head(const Json& json, const std::string& file) {
   if (!json.is_object()) refuse_input(file, "not an object", "a plan written by mpt-plan");
   JsonProblems problems(file);
-  const auto format = json.find("format");
-  if (format == json.end() || *format != "mpt-plan")
+  if (const auto format = json.find("format"); format == json.end() || *format != "mpt-plan")
     problems.add("/format", format == json.end() ? "missing" : detail::describe_json(*format), "\"mpt-plan\"",
                  "is this a file that mpt-plan wrote?");
   const auto version = json.find("version");
@@ -173,8 +172,7 @@ ScheduleRows schedule_rows(const Schedule& schedule) {
 
 Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
   JsonProblems problems(file);
-  const int64_t actions = rows.ranks * rows.chunks * rows.micro_batches;
-  if (actions > kMostScheduleCells) {
+  if (const int64_t actions = rows.ranks * rows.chunks * rows.micro_batches; actions > kMostScheduleCells) {
     problems.add("/schedule", fmt::format("{} stages and micro-batches", actions),
                  fmt::format("at most {}", kMostScheduleCells));
     problems.throw_if_any();
@@ -211,8 +209,7 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   Plan plan = from_json<Plan>(json, file);
   check_consistency(plan, file);
   const StepProgram program = program_of(plan);
-  const std::string digest = program_digest(program);
-  if (digest != plan.program_digest)
+  if (const std::string digest = program_digest(program); digest != plan.program_digest)
     refuse_input(file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
                  fmt::format("\"{}\", the digest of what this plan lowers to", digest),
                  "the plan was edited or made by another version, so its prediction no longer belongs to "

@@ -71,8 +71,7 @@ bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
   const Framework* its = find_framework(target.name);
   if (its == nullptr) return true;
   const Framework* known = find_framework(framework);
-  if (known == nullptr) return false;
-  return known == its || contains(its->takes_plans_of, known->name);
+  return known != nullptr && (known == its || contains(its->takes_plans_of, known->name));
 }
 
 std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {

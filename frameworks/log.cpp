@@ -28,7 +28,7 @@ const std::vector<LogReader>& log_readers() {
        read_megatron_log},
       {"NeMo", "train_step_timing in s", "logger.timing_log_level=2 (in NeMo a trace by NsysCallback)",
        read_nemo_log},
-      {"torchtitan", "tps", "profiling.enable_profiling", read_torchtitan_log},
+      {"torchtitan", "tps", "profiler.enable_profiling", read_torchtitan_log},
       {"DeepSpeed", "SamplesPerSec", "\"wall_clock_breakdown\": true", read_deepspeed_log},
       {"the Hugging Face Trainer", "train_runtime, or a progress bar's s/it", "torch.profiler in a callback",
        read_trainer_log},

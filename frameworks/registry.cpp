@@ -19,11 +19,10 @@ Json row_of_program(const std::string& name, const std::string& text) {
       return text.find(w.get_ref<const std::string&>()) != std::string::npos;
     });
   };
-  for (const Json& one : programs) {
+  for (const Json& one : programs)
     if (contains(one.at("endings"), Json(std::filesystem::path(name).extension().string())) &&
         any_of(one.at("marks"), holds))
       return one;
-  }
   return nullptr;
 }
 
@@ -34,8 +33,7 @@ const FrameworkCode& code_of(const std::string& framework) {
 bool is_recipe(const FrameworkFiles& files, const std::string& name, const std::string& text) {
   const auto in_text = [&](const std::string& mark) { return text.find(mark) != std::string::npos; };
   const std::string ending = std::filesystem::path(name).extension().string();
-  if (!contains(files.recipe_endings, ending)) return false;
-  if (!any_of(files.recipe_marks, in_text)) return false;
+  if (!contains(files.recipe_endings, ending) || !any_of(files.recipe_marks, in_text)) return false;
   return files.forms.empty() ||
          any_of(files.forms, [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });
 }

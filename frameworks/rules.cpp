@@ -213,14 +213,13 @@ std::optional<Json> condition_value(const std::string& text, const SettingValues
 
 std::optional<BrokenRule> broken_rule(const std::vector<RuleFile>& files, SettingValues values) {
   RuleRun run(std::move(values));
-  for (const RuleFile& file : files) {
+  for (const RuleFile& file : files)
     if (auto broken = run.run(file.rules, true, "")) {
       const bool elsewhere = broken->place.find(':') != std::string::npos;
       broken->place =
           (elsewhere ? file.file.substr(0, file.file.find(',') + 2) : file.file + ":") + broken->place;
       return broken;
     }
-  }
   return std::nullopt;
 }
 

@@ -388,11 +388,10 @@ Dialect read_dialect(std::string_view text, const std::string& where, const std:
   JsonProblems problems(where);
   for (size_t r = 0; r < dialect.rows.size(); ++r)
     check_row(dialect, dialect.rows[r], fmt::format("/rows/{}", r), problems);
-  for (const std::string& type : dialect.types) {
+  for (const std::string& type : dialect.types)
     if (find_family(type) == nullptr)
       problems.add("/types", "\"" + type + "\"" + did_you_mean(type, family_types()),
                    "a type that can be read");
-  }
   problems.throw_if_any();
   const auto others = [&](const auto& part) { return !part.only.empty() && part.only != framework; };
   std::erase_if(dialect.rows, others);

@@ -10,8 +10,7 @@ std::string mixer_of(const LayerKind& k) {
   if (!k.attention) return "none";
   if (k.attention->window) return "window";
   if (k.attention->chunk) return "chunk";
-  if (k.attention->index) return k.attention->index->shared ? "sparse_shared" : "sparse";
-  return "full";
+  return k.attention->index ? k.attention->index->shared ? "sparse_shared" : "sparse" : "full";
 }
 
 std::string mlp_of(const LayerKind& k) { return k.moe ? "experts" : k.mlp ? "dense" : "none"; }

@@ -144,9 +144,7 @@ std::vector<std::string> known_words(Value value) {
   if (value == Value::mixers)
     return {"full",          "rotary", "window", "chunk",       "sparse",
             "sparse_shared", "linear", "both",   "convolution", "none"};
-  if (value == Value::activation) {
-    return mapped<std::string>(activation_names(), &ActivationName::name);
-  }
+  if (value == Value::activation) return mapped<std::string>(activation_names(), &ActivationName::name);
   const ValueForm* const form = form_of(value);
   return form == nullptr ? std::vector<std::string>{} : form->known;
 }

@@ -20,8 +20,7 @@ std::optional<Names> listed(Config& config, const LayerRule& rule, int64_t layer
   if (!entry) return std::nullopt;
   const Json* const list = entry->object.list(entry->key.c_str());
   if (list == nullptr) return std::nullopt;
-  const auto count = int64_t(list->size());
-  if (count != layers && !(rule.longer && count > layers)) {
+  if (const auto count = int64_t(list->size()); count != layers && !(rule.longer && count > layers)) {
     entry->object.add(entry->key.c_str(), fmt::format("{} entries for {} layers", count, layers),
                       "one per layer");
     return std::nullopt;
@@ -142,9 +141,8 @@ Names read_mixers(FamilyReader& reader, int64_t layers) {
     for (const int64_t l : *chosen)
       if (l >= 0 && l < layers) names[size_t(l)] = rule.at_indices;
   } else if (const int64_t period = number_in(c, rule.every, rule.period); period > 0) {
-    for (int64_t l = 0; l < layers; ++l) {
+    for (int64_t l = 0; l < layers; ++l)
       if ((rule.from_top ? layers - l - 1 : l + 1) % period == 0) names[size_t(l)] = rule.at_period;
-    }
   } else if (!rule.from.empty()) {
     for (int64_t l = number_in(c, rule.from, reader.count_of(Value::window_from)); l < layers; ++l)
       names[size_t(l)] = "window";

@@ -146,8 +146,7 @@ void StagePieces::enlarge(MemoryUse use) {
 void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) {
   if (alike != nullptr) dense_gradient_shapes_ = alike->dense_gradient_shapes_;
   for (size_t kind = 0; kind < kinds_->size(); ++kind) {
-    const size_t first = kinds_->first_in_memory(kind);
-    if (first < kind) {
+    if (const size_t first = kinds_->first_in_memory(kind); first < kind) {
       layer_of_kind_.push_back(layer_of_kind_[first]);
       continue;
     }

@@ -342,8 +342,7 @@ std::string weight_type(const ModelSpec& model) {
   });
   std::vector<std::string> types = family_types();
   std::erase_if(types, [](const std::string& type) { return !find_family(type)->weights; });
-  std::string type = written_type(m, types);
-  if (!type.empty()) return type;
+  if (std::string type = written_type(m, types); !type.empty()) return type;
   refuse_input(fmt::format("model \"{}\"", m.name), words_of(unwritten_value(m)),
                "a model made like one of the types that docs/training.md lists under Hugging Face models",
                "train it from the start and keep its checkpoints");

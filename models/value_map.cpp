@@ -159,9 +159,8 @@ std::optional<Json> value_of(Value value, const std::string& text) {
     const bool is_flag = form->type == ValueType::flag || value == Value::rotary_scaling;
     return is_flag ? std::optional<Json>(text == "true") : std::nullopt;
   }
-  if (form->type == ValueType::word) {
+  if (form->type == ValueType::word)
     return contains(form->known, text) ? std::optional<Json>(text) : std::nullopt;
-  }
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_number() ? std::optional(parsed) : std::nullopt;
 }

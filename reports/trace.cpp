@@ -56,11 +56,10 @@ std::string trace_json(const StepProgram& program, const std::vector<NamedTimeli
         events.push_back(name_event("thread_name", process, s, kStreamNames[s]));
       add_memory(program, timelines[t].timeline, rank, process, events);
     }
-    for (InstructionId id = 0; id < program.size(); ++id) {
+    for (InstructionId id = 0; id < program.size(); ++id)
       for (const Lane& lane : program.lanes(id))
         events.push_back(span_event(program, id, timelines[t].timeline.spans[size_t(id)],
                                     int(t) * program.ranks + lane.rank, lane));
-    }
   }
   return json_text(Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}) + "\n";
 }

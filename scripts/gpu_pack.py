@@ -23,8 +23,7 @@ def library_folders(build):
     for folder in sys.path:
         wheels += sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib")))
     toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"]
-    known = os.environ.get("LD_LIBRARY_PATH", "")
-    return [os.path.join(build, "lib"), *wheels, *filter(os.path.isdir, toolkit), *filter(None, known.split(":"))]
+    return [os.path.join(build, "lib"), *wheels, *filter(os.path.isdir, toolkit), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
 
 
 def dependencies(file, environment):

@@ -49,7 +49,7 @@ Block shortest_block(int ranks, const Steps& steps) {
   std::optional<Block> best;
   int best_pause = 3 * kPeriod;
   for (int a = 0; a < kPeriod; ++a)
-    for (int b = 0; b < kPeriod; ++b) {
+    for (int b = 0; b < kPeriod; ++b)
       for (int c = 0; c < kPeriod; ++c) {
         if (a + b + c >= best_pause) continue;
         Block block = block_of(ranks, steps, {a, b, c});
@@ -57,7 +57,6 @@ Block shortest_block(int ranks, const Steps& steps) {
         best_pause = a + b + c;
         best = std::move(block);
       }
-    }
   MPT_CHECK(best.has_value(), "no building block for {} ranks", ranks);
   return *best;
 }

@@ -75,8 +75,7 @@ class TrainerImports {
 
 std::string with_constants(std::string text, const std::string& constants) {
   const size_t begin = text.find(kPlan), end = text.find(kEndOfPlan);
-  if (begin == std::string::npos) return text;
-  return text.replace(begin, end + kEndOfPlan.size() - begin, constants);
+  return begin == std::string::npos ? text : text.replace(begin, end + kEndOfPlan.size() - begin, constants);
 }
 
 }  // namespace

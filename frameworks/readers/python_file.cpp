@@ -142,8 +142,7 @@ class PythonModule : public PythonScope {
       const auto found = frame->names.find(parts.front());
       if (found == frame->names.end()) continue;
       frame->read.insert(parts.front());
-      auto value = found->second.at(parts, 1, nullptr, budget_);
-      if (value || parts.size() == 1) return value;
+      if (auto value = found->second.at(parts, 1, nullptr, budget_); value || parts.size() == 1) return value;
       const auto of = found->second.at({parts.begin(), parts.end() - 1}, 1, nullptr, budget_);
       return of ? member_of(*of, parts.back()) : std::nullopt;
     }

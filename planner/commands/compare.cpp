@@ -98,12 +98,11 @@ void check_runs(const std::vector<ObservedRun>& runs, const std::vector<Compared
   const std::set<std::string> told{"model",     "cluster",      "gpus", "framework",
                                    "precision", "global-batch", "seq"};
   for (const ObservedRun& run : runs)
-    for (const ComparedAxis& axis : axes) {
+    for (const ComparedAxis& axis : axes)
       if (run.cluster.name.empty() && told.contains(axis.name))
         refuse_input("--observed '" + run.layout + "'", "does not say its " + axis.name,
                      "a run that a plan keeps",
                      "mpt-plan ... --observed ... -o plan.json, then compare --request plan.json");
-    }
 }
 
 struct Point {

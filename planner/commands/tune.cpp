@@ -206,8 +206,7 @@ std::optional<ObservedRun> tried(const TuneOptions& o, const Resolved& resolved,
   request.observed.clear();
   request.layout = layout;
   const Plan plan = estimate(request).plan;
-  const double planned_s = double(o.steps) * plan.prediction.step_time_s;
-  if (o.timeout_s < planned_s)
+  if (const double planned_s = double(o.steps) * plan.prediction.step_time_s; o.timeout_s < planned_s)
     refuse_input("--timeout", format_seconds(o.timeout_s),
                  fmt::format("over {}, which {} steps take as predicted", format_seconds(planned_s), o.steps),
                  "raise it, or lower --steps");

@@ -37,8 +37,7 @@ std::vector<Constant> constants_from_text(const std::string& text, const std::st
   for (size_t i = 0; i < std::max(all.size(), std::size(kMembers)); ++i) {
     const std::string at = fmt::format("/{}", i);
     const std::string expected = i < std::size(kMembers) ? kMembers[i].first : "no further constant";
-    const std::string found = i < all.size() ? all[i].name : "nothing";
-    if (found != expected) {
+    if (const std::string found = i < all.size() ? all[i].name : "nothing"; found != expected) {
       problems.add(at, found, expected, "name the constants in the order of planner/cost/calibration.json");
       break;
     }

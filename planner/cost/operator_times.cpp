@@ -40,10 +40,9 @@ void move_exchange_away(const Layout& layout, const CostSource& source, const Pi
                         PieceTimes& times) {
   const auto of_all = [&](auto&& visit) {
     for (OperatorTime& op : times.operators)
-      for (OperatorCollectives* pass : {&op.forward, &op.backward, &op.split_backward}) {
+      for (OperatorCollectives* pass : {&op.forward, &op.backward, &op.split_backward})
         for (CollectiveCost& c : pass->costs)
           if (c.kind == CommunicationKind::expert) visit(c, pass != &op.split_backward);
-      }
   };
   double exchange_s = 0.0;
   of_all([&](const CollectiveCost& c, bool once) { exchange_s += once ? c.exposed_s : 0.0; });

@@ -204,10 +204,9 @@ class ProfileCost final : public CostSource {
   double measured_s(Piece piece, size_t kind, Phase phase, const Layout& layout) const {
     const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
     // The widest measured split that divides this one; the rest is assumed to scale.
-    for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
+    for (int64_t tensor = layout.tensor; tensor >= 1; --tensor)
       if (const auto* timed = find_value(pieces_, {piece, kind, phase, tensor, recompute}))
         return timed->seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
-    }
     refuse_input("profile at /pieces", fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
                  "timings of every piece", "measure again with mpt-profile");
   }

@@ -304,15 +304,13 @@ Json answer_of(const Json& question, const Watch& watch) {
   const DoorAction& action = action_named(read.action);
   std::vector<std::string> fields = action.needs;
   fields.insert(fields.end(), action.takes.begin(), action.takes.end());
-  for (const auto& [key, value] : question.items()) {
+  for (const auto& [key, value] : question.items())
     if (key != "do" && !contains(fields, key))
       refuse_input("question", fmt::format("\"{}\" for {}", key, action.name), joined(fields, ", "),
                    "leave it out");
-  }
-  for (const std::string& name : action.needs) {
+  for (const std::string& name : action.needs)
     if (!question.contains(name))
       refuse_input("question", fmt::format("no \"{}\" for {}", name, action.name), "it to be present");
-  }
   return action.answer(read, watch);
 }
 

@@ -273,8 +273,7 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
       plan.layout.execution->framework, plan.model.moe() != nullptr ? "with" : "without",
       own.empty() ? ": none, so those of all frameworks count" : ": few, so those of all frameworks count")};
   lines.push_back(step_line(plan, own, all));
-  const std::string failed = failed_line(plan, own);
-  if (!failed.empty()) lines.push_back(failed);
+  if (const std::string failed = failed_line(plan, own); !failed.empty()) lines.push_back(failed);
   const Spread used = memory_spread(runs_like(plan), all);
   if (used.empty()) return lines;
   lines.push_back(fmt::format("memory: 9 of 10 runs use at most {:.2f} times the prediction ({})",

@@ -73,8 +73,7 @@ std::vector<std::string> possible_values(const SearchProblem& problem, const Wor
   std::set<std::string> found;
   const bool of_leaf = asked.name == "schedule" || asked.name == "chunks" || asked.name == "recompute";
   list_layouts(bounded(problem, without(all, asked.name)), of_leaf, [&](const Layout& layout) {
-    const std::string value = axis_word(asked.name, layout);
-    if (!value.empty()) found.insert(value);
+    if (const std::string value = axis_word(asked.name, layout); !value.empty()) found.insert(value);
     return true;
   });
   const auto wanted = number_of<int64_t>(asked.values.front());

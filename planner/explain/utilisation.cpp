@@ -31,12 +31,11 @@ Plan as_observed(Plan plan) {
   for (RankedLayout& r : plan.ranking) correct_row(*plan.corrected, slower, r);
   if (own.peak_bytes == 0) return plan;
   const double more = double(own.peak_bytes) / double(reports::peak_bytes(plan));
-  for (RankMemory& m : p.memory) {
+  for (RankMemory& m : p.memory)
     for (int64_t RankMemory::*bytes :
          {&RankMemory::parameter_bytes, &RankMemory::gradient_bytes, &RankMemory::optimizer_bytes,
           &RankMemory::transfer_buffer_bytes, &RankMemory::activation_peak_bytes, &RankMemory::peak_bytes})
       m.*bytes = int64_t(more * double(m.*bytes));
-  }
   return plan;
 }
 

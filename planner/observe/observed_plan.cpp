@@ -287,8 +287,7 @@ constexpr size_t kRows = 8;
 
 std::string state_of(const CorrectedLayout& c) {
   if (c.out_of_memory) return "ran out of memory";
-  if (c.ran) return "measured";
-  return c.confidence.fits ? "fits: " + describe_likelihood(*c.confidence.fits) : "";
+  return c.ran ? "measured" : c.confidence.fits ? "fits: " + describe_likelihood(*c.confidence.fits) : "";
 }
 
 std::string order_table(const Corrected& corrected) {
@@ -332,9 +331,8 @@ size_t recommended(std::span<const Choosable> layouts, const Posterior& posterio
   std::vector<size_t> safe(layouts.size());
   std::iota(safe.begin(), safe.end(), 0);
   std::erase_if(safe, [&](size_t i) { return layouts[i].likely_to_fit < MemoryMargin::kLikely; });
-  if (safe.empty()) {
+  if (safe.empty())
     return size_t(max_by(layouts, [](const Choosable& c) { return c.likely_to_fit; }) - layouts.begin());
-  }
   const auto log_s = [&](size_t i) { return std::log(layouts[i].predicted_s) + posterior.mean(i); };
   const auto faster = [&](size_t a, size_t b) { return log_s(a) < log_s(b); };
   const size_t fastest = *std::min_element(safe.begin(), safe.end(), faster);
@@ -362,8 +360,7 @@ NextRun next_run(std::span<const Choosable> layouts, const Posterior& posterior,
   std::optional<size_t> best;
   for (size_t i = 0; i < layouts.size(); ++i) {
     if (layouts[i].ran || log_times(Eigen::Index(i)) == kEndless || next.layout.value_or(i) != i) continue;
-    const double worth = layouts[i].likely_to_fit * worth_of_run(log_times, posterior, i);
-    if (worth > most) {
+    if (const double worth = layouts[i].likely_to_fit * worth_of_run(log_times, posterior, i); worth > most) {
       most = worth;
       best = i;
     }

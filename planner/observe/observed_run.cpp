@@ -144,8 +144,7 @@ MeasuredFigures parse_figures(const std::string& text, const std::string& where,
     else
       figures.seconds = parse_measurement(word, where, plan).step_time_s;
   }
-  const bool ran = figures.seconds || figures.bytes;
-  if (ran == figures.out_of_memory)
+  if (const bool ran = figures.seconds || figures.bytes; ran == figures.out_of_memory)
     refuse_input(where, "'" + text + "'", "a step time, memory, or both; or oom alone",
                  "a run that ran out of memory has no step: leave its figures out");
   return figures;

@@ -38,11 +38,10 @@ void set_bounds(const SearchBounds& b, Layout& l) {
 int64_t usual_zero(const SearchProblem& problem, const Layout& l) {
   if (!problem.framework || l.replicas() == 1) return 0;
   const frameworks::Abilities& a = problem.framework->abilities;
-  for (const int64_t zero : l.pipeline > 1 ? a.zero_in_pipeline : a.zero) {
+  for (const int64_t zero : l.pipeline > 1 ? a.zero_in_pipeline : a.zero)
     if (!frameworks::supports_sharding(*problem.framework, problem.model, l,
                                        {zero, zero > 0 ? l.replicas() : 1, false}))
       return zero;
-  }
   return 0;
 }
 

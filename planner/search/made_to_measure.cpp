@@ -105,8 +105,7 @@ class ScheduleMaker {
                               c.of(InstructionKind::weight_gradient),
                               c.of(InstructionKind::transfer_activation),
                               c.of(InstructionKind::transfer_gradient)});
-      const int64_t slot_bytes = footprints_[s].slot_bytes();
-      if (slot_bytes > 0)
+      if (const int64_t slot_bytes = footprints_[s].slot_bytes(); slot_bytes > 0)
         task.limit_bytes[size_t(task.rank_of_stage[s])] -= first_->slots()[s].total() * slot_bytes;
     }
     return task;

@@ -243,8 +243,7 @@ NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t
   if (json.is_object() && json.contains("device"))
     json["device"] = whole_device(json["device"], nullptr, file, "/device");
   for (size_t g = 0; json.contains("groups") && json["groups"].is_array() && g < json["groups"].size(); ++g) {
-    Json& group = json["groups"][g];
-    if (group.is_object() && group.contains("device"))
+    if (Json& group = json["groups"][g]; group.is_object() && group.contains("device"))
       group["device"] = whole_device(group["device"], nullptr, file, fmt::format("/groups/{}/device", g));
   }
   auto cluster = from_json<ClusterSpec>(json, file);

@@ -89,10 +89,9 @@ class NcclTests {
   // line.
   void look_at_header(std::string_view text) {
     static const std::regex rank(R"(#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+))");
-    if (const size_t at = text.find("_perf"); at != std::string_view::npos) {
+    if (const size_t at = text.find("_perf"); at != std::string_view::npos)
       if (text.find("Collective test starting") != std::string_view::npos || operation_.empty())
         operation_ = operation_in(std::string(text));
-    }
     if (text.find("# Using devices") != std::string_view::npos) ranks_of_host_.clear();
     std::cmatch found;
     if (!std::regex_search(text.data(), text.data() + text.size(), found, rank)) return;

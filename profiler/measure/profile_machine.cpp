@@ -161,8 +161,7 @@ void set_head(const ProfileRequest& request, Profile& profile) {
 
 std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
                                            int64_t memory_bytes) {
-  const int64_t least = timing_bytes(model, sequence, 1);
-  if (least > memory_bytes)
+  if (const int64_t least = timing_bytes(model, sequence, 1); least > memory_bytes)
     refuse_input(fmt::format("model \"{}\" at sequence {}", model.name, sequence),
                  fmt::format("timing one layer needs {}", format_bytes(double(least))),
                  fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),

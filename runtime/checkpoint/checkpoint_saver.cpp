@@ -188,8 +188,7 @@ void CheckpointSaver::describe(CheckpointInfo info, const std::filesystem::path&
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const std::filesystem::path file = unfinished / rank_file(rank);
     while (!is_there(file)) {
-      const bool failed = options_.has_failed();
-      if (failed || std::chrono::steady_clock::now() > deadline)
+      if (const bool failed = options_.has_failed(); failed || std::chrono::steady_clock::now() > deadline)
         fail_run("checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,
                  failed ? ", for its process is gone" : fmt::format(" within {} s", options_.patience_s));
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -115,8 +115,7 @@ std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
       std::memcmp(index.bytes().data(), IndexedFormat::kMagic, sizeof IndexedFormat::kMagic) != 0)
     refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX",
            "check --data-format, or make the index again with Megatron-LM's preprocess_data.py");
-  const auto version = load<uint64_t>(index.bytes().data() + 9);
-  if (version != 1)
+  if (const auto version = load<uint64_t>(index.bytes().data() + 9); version != 1)
     refuse(idx, fmt::format("version {}", version), "version 1",
            "make it again with Megatron-LM's preprocess_data.py");
   const uint8_t code = index.bytes()[17];

@@ -29,8 +29,7 @@ class ThreadLanes final : public Lanes {
         patience_s_(patience_s) {
     for (InstructionId id = 0; id < program.size(); ++id)
       if (const auto lane = program.lane_on(id, rank)) {
-        auto& queue = queues_[size_t(lane->stream)];
-        if (!queue) queue = std::make_unique<Queue>();
+        if (auto& queue = queues_[size_t(lane->stream)]; !queue) queue = std::make_unique<Queue>();
       }
     for (auto& queue : queues_)
       if (queue) queue->thread = std::thread([this, q = queue.get()] { serve(*q); });

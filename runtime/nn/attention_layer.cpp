@@ -7,8 +7,7 @@ namespace {
 // Columns of the gate on the core's output, per rank.
 int64_t gate_columns(const RankSizes& s) {
   const OutputGate gate = s.kind.attention->output_gate;
-  if (gate == OutputGate::none) return 0;
-  return gate == OutputGate::per_head ? s.heads : s.attention().outputs();
+  return gate == OutputGate::none ? 0 : gate == OutputGate::per_head ? s.heads : s.attention().outputs();
 }
 
 LinearOptions qkv_options(const std::string& name, const RankSizes& s) {

@@ -67,8 +67,7 @@ void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<do
   const int64_t end = first + int64_t(values.size());
   int64_t start = 0;  // of the block
   for (const ShardBlock& block : parameter.blocks) {
-    const int64_t from = std::max(first, start), to = std::min(end, start + block.count());
-    if (from < to)
+    if (const int64_t from = std::max(first, start), to = std::min(end, start + block.count()); from < to)
       for_all(to - from, [&](int64_t part, int64_t part_end) {
         draw_block(parameter, stream, block, from - start + part, from - start + part_end,
                    values.data() + from - first + part);
@@ -229,8 +228,7 @@ void Parameters::gather(size_t piece, Toward toward) {
   if (!gathers_ahead()) return;
   const auto at = std::find(working_.begin(), working_.end(), piece);
   if (toward == Toward::up ? at + 1 == working_.end() : at == working_.begin()) return;
-  const size_t next = toward == Toward::up ? at[1] : at[-1];
-  if (!share_group(piece, next)) fetch(next);
+  if (const size_t next = toward == Toward::up ? at[1] : at[-1]; !share_group(piece, next)) fetch(next);
 }
 
 // A group that both pieces use would be moved while the first piece is working.

@@ -126,8 +126,7 @@ void Bpe::encode(std::string_view word, TokenOutput& out) const {
 }
 
 void Bpe::encode_piece(std::string_view word, TokenOutput& out) const {
-  const auto found = out.words.find(word);
-  if (found != out.words.end()) {
+  if (const auto found = out.words.find(word); found != out.words.end()) {
     out.tokens.insert(out.tokens.end(), found->second.begin(), found->second.end());
     return;
   }

@@ -22,8 +22,7 @@ const Json& JsonPart::value(const std::string& key) {
 }
 
 void JsonPart::expect(const std::string& key, const Json& usual) {
-  const Json& found = value(key);
-  if (!found.is_null() && found != usual && found != "") refuse(key);
+  if (const Json& found = value(key); !found.is_null() && found != usual && found != "") refuse(key);
 }
 
 void JsonPart::refuse(const std::string& key) { refuse_part(where(key), detail::describe_json(value(key))); }

@@ -142,8 +142,7 @@ class Files:
     def replace(self, source: Any, target: Any, **named: Any) -> None:
         if named:
             return self.os["replace"](source, target, **named)
-        place = self._own(source, "rename")
-        self.os["replace"](place, target if self.is_free(target) else self._new(target))
+        self.os["replace"](self._own(source, "rename"), target if self.is_free(target) else self._new(target))
 
     def symlink(self, source: Any, target: Any, *arguments: Any, **named: Any) -> None:
         if named.get("dir_fd") is not None or self.is_free(target):

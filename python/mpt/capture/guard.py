@@ -79,8 +79,7 @@ class Guard:
         self.folder, self._end = folder, end
         self.asked: List[str] = []  # programs that answered
         self.unsent: List[str] = []
-        cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
-        self.hub = os.environ.get("HF_HOME", os.path.join(cache, "huggingface"))
+        self.hub = os.environ.get("HF_HOME", os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "huggingface"))
         self.free = [folder, "/dev", "/proc", self.hub, *filter(None, map(os.environ.get, ("HF_HUB_CACHE", "HF_DATASETS_CACHE")))]
         self.sealed = False  # by Landlock
         self.files = Files(os.path.join(folder, "files"), self.free, self.end)

@@ -84,8 +84,7 @@ class Handle {
  private:
   ncclResult_t state_of_handle() {
     ncclResult_t state = ncclSuccess;
-    if (aborted_ || ncclCommGetAsyncError(handle_, &state) != ncclSuccess) return ncclInternalError;
-    return state;
+    return aborted_ || ncclCommGetAsyncError(handle_, &state) != ncclSuccess ? ncclInternalError : state;
   }
 
   std::string group_;

@@ -26,8 +26,7 @@ class CpuDevice final : public Device {
     const int64_t size = rounded_bytes(bytes);
     in_use_ += size;
     peak_ = std::max(peak_, in_use_);
-    auto& blocks = free_[size];
-    if (!blocks.empty()) {
+    if (auto& blocks = free_[size]; !blocks.empty()) {
       void* block = blocks.back();
       blocks.pop_back();
       return block;

@@ -34,8 +34,7 @@ struct Operands {
   /// The number of first keys that query i does not see.
   __device__ int64_t unseen(int64_t i) const {
     if (hidden != nullptr) return i >= shape.sequence ? keys : hidden[i];
-    if (shape.window == 0 || visible != nullptr) return 0;
-    return i + 1 > shape.window ? i + 1 - shape.window : 0;
+    return shape.window == 0 || visible != nullptr ? 0 : i + 1 > shape.window ? i + 1 - shape.window : 0;
   }
   __device__ bool sees(int64_t i, int64_t key) const { return key < seen(i) && key >= unseen(i); }
   /// The number of keys up to the last one that a query of [first, first + rows) sees: later ones see more.

@@ -257,14 +257,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       float p[kColumns][4], ds[kColumns][4];
       rows_times_rows(p, k, q, at);
       rows_times_rows(ds, v, d_out, at);
-      for (int n = 0; n < kColumns; ++n) {
+      for (int n = 0; n < kColumns; ++n)
         for (int i = 0; i < 4; ++i) {
           const int column = n * 8 + 2 * at.t + i % 2;
           const bool hidden = key[i / 2] >= in.seen(query + column);
           p[n][i] = hidden ? 0.0f : __expf(p[n][i] * scale - lse[column]);
           ds[n][i] = p[n][i] * (ds[n][i] - delta_of[column]) * scale;
         }
-      }
       add_product(sum_v, p, d_out, at);
       add_product(sum_k, ds, q, at);
     }

@@ -152,8 +152,7 @@ __global__ void sum_of_squares_kernel(Stretches stretches, double* partial) {
 #pragma unroll 4
   for (int64_t i = thread; i < packs; i += threads) sum += squares_of_pack<T, W>(data + head + i * W);
   if (thread < head) sum += squares_of_pack<T, 1>(data + thread);
-  const int64_t rest = head + packs * W + thread;
-  if (rest < count) sum += squares_of_pack<T, 1>(data + rest);
+  if (const int64_t rest = head + packs * W + thread; rest < count) sum += squares_of_pack<T, 1>(data + rest);
   sum = block_sum(sum);
   if (threadIdx.x == 0) partial[block] = sum;
 }

@@ -133,8 +133,7 @@ void MemoryPool::give_back(char* data, int64_t size, cudaStream_t stream) {
   auto after = gaps_.lower_bound(data);
   if (after != gaps_.end() && after->first == data + gap.length) after = join(after);
   if (after != gaps_.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second.length == data) {
+    if (const auto before = std::prev(after); before->first + before->second.length == data) {
       data = before->first;
       join(before);
     }
