@@ -224,7 +224,8 @@ Broken shard_group_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   if (!contains(a.zero_with_shard_groups, s.zero))
     return a.zero_with_shard_groups.empty()
                ? Broken{"zero", "has no hybrid sharding with ZeRO {}", s.zero}
-               : Broken{"unplanned", "is planned with other hybrid sharding than with ZeRO {}", s.zero};
+               : Broken{"unplanned", "may have hybrid sharding with ZeRO {}, which MPT does not plan",
+                        s.zero};
   if (l.expert > 1 && !a.shard_groups_cut_experts && l.expert_replicas() % (l.replicas() / s.shard) != 0)
     return {"zero", "needs shard groups that divide the replicas of experts"};
   return {};

@@ -289,6 +289,11 @@ def main():
             if name in ("dense", "zero-bubble"):
                 compare_with_golden(name, folder)
         plan_file = os.path.join(scratch, "dense.json")
+        for model, package in (("falcon-h1-1.5b", "mamba-ssm"), ("qwen3.5-0.8b", "flash-linear-attention"), ("lfm2-350m", "causal-conv1d"), ("qwen3-0.6b", "")):
+            hybrid = os.path.join(scratch, model + ".json")  # of mixers whose kernels are counted
+            run("--model", model, "--cluster", "dgx-h100:1", "--global-batch", "16", "--framework", "transformers-fsdp", "-o", hybrid)
+            code, output = run("export", hybrid, "--to", "trl", "-o", os.path.join(scratch, model))
+            check(f"{model}, kernels", code == 0 and ("layers keep more" in output) == bool(package) and package in output, output)
         code, output = run("export", plan_file, "--to", "megatrn", "-o", scratch)
         check("unknown target", code == 2 and 'did you mean "megatron"' in output, output)
         for alias, name in (("fsdp2", "pytorch"), ("pytorch-fsdp", "pytorch"), ("megatron", "megatron-core"), ("nemo", "megatron-bridge")):

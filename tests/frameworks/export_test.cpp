@@ -336,6 +336,27 @@ TEST(Export, TheTrainersFp8LoadsTheModelInEachProcess) {
   }
 }
 
+// transformers takes the checkpoint's type without it, and neither accelerate nor DeepSpeed widens that in
+// fp32.
+TEST(Export, TheTrainersFp32IsTheTypeOfTheWeightsToo) {
+  for (const auto& [framework, write] : {std::pair{"transformers-fsdp", &export_transformers_fsdp},
+                                         {"transformers-deepspeed", &export_transformers_deepspeed},
+                                         {"transformers-ddp", &export_transformers_ddp}}) {
+    Plan plan = plan_for_deepspeed(1, 1);
+    plan.layout.execution.edit().framework = framework;
+    const auto type = [&plan, write = write] {
+      return parse_json(file_of(write(plan), "train.json").text, "train").value("dtype", "");
+    };
+    plan.layout.precision = Precision::fp32;
+    EXPECT_EQ(type(), "float32") << framework;
+    plan.layout.training.edit().adapter_rank = 8;
+    EXPECT_EQ(type(), "") << framework << ": frozen weights stay as they are";
+    plan.layout.training.edit().adapter_rank = 0;
+    plan.layout.precision = Precision::bf16;
+    EXPECT_EQ(type(), framework == std::string("transformers-ddp") ? "float32" : "") << framework;
+  }
+}
+
 TEST(Export, TheTrainersDeepSpeedFileHasNoBatchOfItsOwnBesideContextRanks) {
   for (const int64_t context : {1, 4}) {
     const Exported exported = export_transformers_deepspeed(plan_for_deepspeed(1, context));
