@@ -30,7 +30,7 @@ class ScriptArguments:
     config_name: str = None
     block_size: int = None
     config_overrides: str = None
-    torch_dtype: str = None
+    dtype: str = None
 
 
 def launched(folder, *words):
@@ -87,6 +87,8 @@ def training_arguments(c, folder):
     values |= {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "report_to": "none"}
     script, training = HfArgumentParser((ScriptArguments, TrainingArguments)).parse_dict(values, allow_extra_keys=False)
     c.same("sequence", c.workload["sequence"], script.block_size)
+    if c.layout["precision"] == "fp32" and not c.layout.get("training", {}).get("adapter_rank"):
+        c.same("type of weights, which is the checkpoint's untold", "float32", script.dtype)
     c.same("micro_batch", c.layout["micro_batch"], training.per_device_train_batch_size)
     c.same("micro_batches", c.micro_batches, training.gradient_accumulation_steps)
     c.same("global_batch", c.workload["global_batch"],

@@ -332,7 +332,7 @@ def run_engine(case, rank):
 
     real_loss, real_engine = trial["loss_of"], mpt_deepspeed.engine
     mpt_deepspeed.engine = engine_of
-    models = types.SimpleNamespace(from_config=lambda config: transformers.AutoModelForCausalLM.from_pretrained(
+    models = types.SimpleNamespace(from_config=lambda config, dtype=None: transformers.AutoModelForCausalLM.from_pretrained(
         os.path.join(folder_of(case), "weights"), config=config, dtype=torch.float32, **({"attn_implementation": "eager"} if config.model_type in EAGER else {})))
     names.update(batch_of=batch_of, loss_of=loss_of, AutoModelForCausalLM=models, optimizer_of=lambda model, _: torch.optim.AdamW(model.parameters(), lr=0.0),
                  sys=types.SimpleNamespace(argv=["trial", "1"]))
