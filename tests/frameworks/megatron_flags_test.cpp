@@ -72,7 +72,7 @@ TEST(MegatronFlags, LinesThatStartWhatAHereDocumentHolds) {
       "EOT\nmpirun -np 16 python pretrain_gpt.py $MODEL --tensor-model-parallel-size 4\n";
   for (const std::string before :
        {"read -r -d '' MODEL <<'EOT' || true\n", "MODEL=$(cat args)\ncat > args <<EOT\n"}) {
-    const Imported in = of(before + kFew + "--global-batch-size 64\n" + start);
+    const Imported in = of(fmt::format("{}{}--global-batch-size 64\n{}", before, kFew, start));
     EXPECT_EQ(in.layout.tensor, 4) << before;
     EXPECT_EQ(in.ranks, 16) << before;
     EXPECT_EQ(in.workload.global_batch, 64) << before;
