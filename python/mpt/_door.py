@@ -144,9 +144,10 @@ class Answer(NamedTuple):
 
 def _plain(value: Any) -> Any:
     """Numbers of NumPy or PyTorch as those of Python."""
-    if not hasattr(value, "tolist"):
+    read = getattr(value, "tolist", None) or getattr(value, "item", None)
+    if read is None:
         raise wrong("request", f"an object of type {type(value).__name__}", "numbers, texts and lists of them")
-    return value.tolist()
+    return read()
 
 
 def ask(question: Dict[str, Any], on_progress: Optional[Callable[[Progress], Any]] = None) -> Answer:

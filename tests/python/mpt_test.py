@@ -435,7 +435,7 @@ def test_an_offer_that_is_none_is_named(offer):
 
 
 def test_an_offer_by_name_is_that_of_a_dict():
-    named, whole = (mpt.recommend("llama3-8b", [one], 64, threads=1) for one in ("16xh100", {"cluster": "dgx-h100", "nodes": 2}))
+    named, whole = (mpt.recommend("llama3-8b", one, 64, threads=1) for one in ("16xh100", [{"cluster": "dgx-h100", "nodes": 2}]))
     assert [point["nodes"] for point in named["points"]] == [point["nodes"] for point in whole["points"]] != []
 
 
