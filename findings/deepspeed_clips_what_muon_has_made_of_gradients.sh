@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # deepspeed 0.19.8, torch 2.15.0: under ZeRO 1 to 3 gradient_clipping divides Muon's finished updates by their norm, which grows with the model.
 #
-# Expected: gradients are clipped, then Muon makes orthogonal updates of them, whose size depends on the rate alone. Clipping gradients
-#   changes next to nothing: an orthogonal update of half a matrix is that of the whole.
-# Seen, Llama of 2 layers, rate 0.01, gradient_clipping 1.0. The first update of all Muon matrices together is 1.00 times the rate under
-#   ZeRO 1, 2 and 3, in a model of width 32 and of width 128. Without clipping it is 22.1 and 43.2 times the rate.
+# Expected: gradients are clipped, then Muon makes orthogonal updates of them. Their size depends on the rate alone. Clipping gradients
+#   changes next to nothing: half a matrix has the same orthogonal update as the whole.
+# Seen, Llama of 2 layers, rate 0.01, gradient_clipping 1.0. The first update of all Muon matrices together is 1.00 times the rate.
+#   So it is under ZeRO 1, 2 and 3, and for widths of 32 and 128. Without clipping it is 22.1 and 43.2 times the rate.
 #   After 20 steps of width 128 the loss is 2.46, and 1.35 without clipping.
 # Control: ZeRO 0 with the same gradient_clipping clips gradients. Its updates are 22.1 and 43.2 times the rate, its loss 1.38.
 # Why: ZeRO's optimizers put Muon's result in the place of the gradient before they take the norm. An orthogonal m x n matrix has

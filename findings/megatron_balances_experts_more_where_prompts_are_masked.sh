@@ -3,13 +3,13 @@
 #
 # Expected: moe_aux_loss_coeff weighs the balance loss, a mean over all tokens that are routed. A mask of prompts changes cross-entropy alone.
 # Seen, a GPTModel with 4 experts, 8 micro-batches of a sequence of 32 tokens, Megatron's own buffers and schedule. The loss function returns
-#   the sum over the answers and the number of their tokens. The routers' gradient of the balance loss is 2.000, 4.000 and 8.000 of that
-#   without a mask where answers are 16, 8 and 4 of the 32 tokens, for "aux_loss" and "seq_aux_loss" alike. That of the z-loss is, too.
+#   the sum over the answers and the number of their tokens. Answers are 16, 8 and 4 of the 32 tokens. The routers' gradient of the
+#   balance loss is then 2.000, 4.000 and 8.000 times that without a mask. "aux_loss", "seq_aux_loss" and the z-loss agree.
 #   The log has the same balance loss in each case.
 # Controls: without calculate_per_token_loss, and the same masks, each gradient is 1.000. With it and no mask it is 1.000.
-#   Where 16 of 32 tokens are padding, and the model is given them as padding_mask, it is what it is without calculate_per_token_loss.
+#   Where 16 of 32 tokens are padding, and the model gets them as padding_mask, the gradient equals that without calculate_per_token_loss.
 # Why: the router multiplies its loss by the tokens that it routes, since all gradients are divided at the end by a number of tokens.
-#   That number is what the loss functions returned: tokens that count in the loss. The two cancel where no token is masked. A comment
+#   The loss functions return that number: tokens that count in the loss. The two cancel where no token is masked. A comment
 #   in the router says that the weight should be that without the option.
 # Why it matters: the option is meant for masked tokens, and fine-tuning on long prompts with short answers is such a run. With a tenth of the
 #   tokens in answers a coefficient of 0.01 acts as one of 0.1. It changes with each global batch, and the log shows nothing of it.

@@ -3,15 +3,15 @@
 #
 # Expected: moe_aux_loss_coeff weighs the balance loss, however many ranks share the same global batch. The log shows this loss as it is.
 # Seen, a GPTModel with 4 experts, 8 sequences in one step, one micro-batch a rank, in Megatron's own buffers and schedule.
-#   The balance loss of the global batch is logged alike on 1, 2 and 4 data ranks. The routers' gradient of it is 1.000, 0.500 and 0.250 of
+#   The log has the same balance loss of the global batch on 1, 2 and 4 data ranks. The routers' gradient of it is 1.000, 0.500 and 0.250 of
 #   that of one rank, in the same direction.
 # Controls: the gradient of cross-entropy is 1.000 for each number of ranks. Where all ranks read the same sequences, "aux_loss"
 #   has 1.000 for each, too, and "global_aux_loss", which is the same number there, 0.500 and 0.250.
 #   With the coefficient multiplied by the ranks the gradient is 1.000.
 # Why: each rank's loss has the probabilities of its own tokens over the tokens of all ranks, which is its part of a sum. The gradient
 #   buffers take the mean over data ranks. "aux_loss" counts tokens within a rank's own tensor and context group.
-# Why it matters: on 512 data ranks a coefficient of 0.001 acts as one of 0.000002. Whoever moves from "aux_loss" to the global kind, or from
-#   a small trial to many ranks, has next to no balancing, and reads the right loss in the log.
+# Why it matters: on 512 data ranks a coefficient of 0.001 acts as one of 0.000002. After a small trial a
+#   run on many ranks has next to no balancing. The log shows the right loss.
 # Usage: ./megatron_global_balance_loss_shrinks_with_data_ranks.sh (two minutes, and the download of PyTorch)
 set -euo pipefail
 folder=$(mktemp -d)
