@@ -57,9 +57,8 @@ void run_pipeline_again(int64_t micro_batches, const char* key, Imported& in) {
   const int64_t whole = in.at_once * in.layout.micro_batch * in.layout.data;  // 0: replicas are left open
   if (whole > 0 && in.workload.global_batch <= whole) return;
   in.notes.push_back(
-      fmt::format("the pipeline fills and drains for every {} micro-batches of a step: one such run is "
-                  "priced; {} as large "
-                  "as a rank's part of the global batch makes it one",
+      fmt::format("the pipeline fills and drains for every {} micro-batches of a step, and one such run is "
+                  "priced. A step is one run if {} is a rank's part of the global batch",
                   in.at_once, key));
 }
 

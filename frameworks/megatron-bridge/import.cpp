@@ -47,8 +47,8 @@ bool is_slip(const std::string& written, const std::string& name) {
 
 // The model of a recipe that the text calls, and its kind: "pretrain", "sft", "peft" or "finetune".
 std::optional<ModelSpec> model_of_recipe(const std::string& text, std::string& kind) {
-  for (const std::string ending :
-       {"_pretrain_", "_sft_", "_peft_", "_finetune_", ".pretrain_recipe", ".finetune_recipe"}) {
+  for (const std::string ending : {"_pretrain_config", "_sft_config", "_peft_config", "_finetune_config",
+                                   ".pretrain_recipe", ".finetune_recipe", "_pretrain_", "_sft_", "_peft_"}) {
     kind = ending.substr(1, ending.find('_', 1) - 1);
     const size_t end = text.find(ending);
     size_t begin = end;

@@ -50,6 +50,11 @@ std::vector<std::string> class_names(const char* table, const Framework& framewo
   return {};
 }
 
+std::string kernel_packages(const Plan& plan) {
+  return joined(class_names("kernels", framework_named(plan.layout.execution->framework, "plan"), plan.model),
+                " and ");
+}
+
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training) {
   return (training.adapts(AdapterTarget::up) || training.adapts(AdapterTarget::down)) && has_mlps(model) &&
          !class_names("moved_adapters", framework, model).empty();

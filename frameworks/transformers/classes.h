@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan.h"
 #include "core/training.h"
 #include "frameworks/framework.h"
 
@@ -23,9 +24,10 @@ Execution as_class_of(const ModelSpec& model, const Framework& framework, const 
 bool has_mlps(const ModelSpec& model);
 /// Names that a table has for the model's type; most types have none. "moved_adapters": an MLP's gate, up and
 /// down, whose adapters PEFT gives to the routed experts. "wrapped": the layers' class, where the model's own
-/// list for FSDP has classes that it lacks, which accelerate refuses. "kernels": packages that the class runs
-/// its mixers by if they are installed, as is counted.
+/// list for FSDP has classes that it lacks, which accelerate refuses.
 std::vector<std::string> class_names(const char* table, const Framework& framework, const ModelSpec& model);
+/// Packages that run the mixers of a plan's class if they are installed, as is counted; "" for others.
+std::string kernel_packages(const Plan& plan);
 /// Whether dense MLPs or shared experts of the model would lose adapters by that.
 bool moves_adapters(const Framework& framework, const ModelSpec& model, const Training& training);
 

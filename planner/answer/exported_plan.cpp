@@ -139,9 +139,8 @@ ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& p
   for (const std::string& note : plan.notes)
     if (note.find(kBeyondPositions) != std::string::npos)
       all.needs.push_back(note.substr(0, note.size() - 1));
-  const std::vector<std::string> packages = frameworks::class_names(
-      "kernels", frameworks::framework_named(plan.layout.execution->framework, "plan"), plan.model);
-  if (!packages.empty()) all.needs.push_back(joined(packages, " and ") + ": without them layers keep more");
+  const std::string packages = frameworks::kernel_packages(plan);
+  if (!packages.empty()) all.needs.push_back(packages + ": without them layers keep more");
   const auto rejection = frameworks::cannot_run(target, plan);
   const bool runs = !rejection || rejection->constraint == "objective";
   if (rejection && runs) all.note += (all.note.empty() ? "" : "; ") + rejection->reason;

@@ -171,9 +171,10 @@ void set_verdict(const CheckedRecipe& judged, ReadRecipe& recipe) {
   recipe.checked = std::move(own);
 }
 
-// Whether a recipe in the same folder names the file: accelerate's file, or what a launch line starts.
+// Whether a recipe in the same folder names the file: accelerate's file, or the YAML that a script starts.
 bool is_part(const CheckedRecipe& part, const CheckedRecipe& whole) {
-  return (part.verdict == RecipeVerdict::not_read || whole.file.extension() == ".sh") &&
+  const bool started = whole.file.extension() == ".sh" && part.file.extension() == ".yaml";
+  return (started || part.verdict == RecipeVerdict::not_read) && part.file.extension() != ".sh" &&
          whole.verdict != RecipeVerdict::not_read && part.file != whole.file &&
          part.file.parent_path() == whole.file.parent_path() &&
          read_file(whole.file).find(part.file.filename().string()) != std::string::npos;

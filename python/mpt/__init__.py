@@ -333,7 +333,8 @@ def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] =
     """Which GPUs to use, and how many: the cheapest that train `tokens` in `days`, else the fastest for `budget`, else the fewest.
     `offers`: names such as dgx-h100:16, or dicts of cluster (a kind of node), nodes, price of a GPU-hour and name. "points" has each planned count of nodes, "chosen" the
     index of the best, "likely" whether it keeps the goal in nine of ten cases, and "text" all of it in lines for a terminal."""
-    forward = {"offers": [_offer_of(one) for one in ([offers] if isinstance(offers, (str, dict)) else offers)], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
+    several = [offers] if isinstance(offers, (str, dict)) else offers
+    forward = {"offers": [_offer_of(one) for one in several], "tokens": tokens, "days": days, "budget": budget, "failures": failures or {}}
     request = _request_of(model, None, {"global_batch": global_batch, **options})
     return dict(_ask({"do": "recommend", "forward": forward, "request": request}, on_progress).value)
 

@@ -276,12 +276,15 @@ TEST_F(Check, FilesThatALaunchLineNamesAreItsParts) {
       "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --max_length 2048\n");
   put("accelerate.yaml", "distributed_type: DEEPSPEED\nnum_processes: 8\n");
   put("ds.json", "{\"zero_optimization\": {\"stage\": 3}, \"bf16\": {\"enabled\": true}}");
+  put("other/a.sh", "# see b.sh\ntorchrun pretrain_gpt.py " + kLlama8b);
+  put("other/b.sh", "# see a.sh\ntorchrun pretrain_gpt.py " + kLlama8b);
   put("other/ds.json", "{\"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 16}");
   std::vector<std::string> names;
   for (const auto& of_file : check_files(recipe_files({folder_}), on("dgx-h100:1")))
     for (const CheckedRecipe& c : of_file)
       names.push_back(fs::path(c.recipe).lexically_relative(folder_).string() + " " + words_of(c.verdict));
-  EXPECT_EQ(names, (std::vector<std::string>{"other/ds.json not read", "run.sh fits"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"other/a.sh does not fit", "other/b.sh does not fit",
+                                             "other/ds.json not read", "run.sh fits"}));
 }
 
 // A plan that is cut off must not pass as a file without a recipe.

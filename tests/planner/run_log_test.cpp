@@ -276,6 +276,13 @@ TEST_F(RunLogTest, SaysWhichMeasurementWouldTell) {
       EXPECT_TRUE(says(next_measurements(plan_, run)[2], program)) << zero << " " << whole;
     }
   }
+  plan_.layout.shard = 2;  // a rank has half of the gradients, and of ZeRO 3 each layer is reduced alone
+  for (StageFootprint& f : plan_.footprints) f.gradient_bytes = 64 << 20;
+  plan_.layout.layers_per_stage.assign(plan_.layout.layers_per_stage.size(), 4);
+  for (const auto& [zero, size] : {std::pair{1, "-b 64M"}, {2, "-b 128M"}, {3, "-b 32M"}}) {
+    plan_.layout.zero = zero;
+    EXPECT_TRUE(says(next_measurements(plan_, run)[2], size)) << next_measurements(plan_, run)[2];
+  }
   plan_.cost.source = "profile";
   plan_.prediction.exposed.clear();
   EXPECT_EQ(next_measurements(plan_, run).size(), 1u);

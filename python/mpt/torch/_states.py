@@ -110,7 +110,8 @@ def load_optimizer(parts: Dict[int, nn.Module], is_stage: bool, optimizer: Any, 
         name = rest.rpartition(".")[0]
         if name in places:
             own[f"{kind}.{places[name]}{rest}"] = value
-            left = {other: parameter for other, parameter in left.items() if kind != "state" or other != name}
+            if kind == "state":
+                left.pop(name, None)
     if kinds and left and not any(key.startswith("state.") for key in own):
         raise wrong("state", f"no state of {next(iter(left))}", "the model's own names", "as parallel.optimizer_state_dict() has them")
     for name, parameter in left.items():  # without gradients a weight has no state yet, which is asked for
