@@ -56,10 +56,11 @@ void run_pipeline_again(int64_t micro_batches, const char* key, Imported& in) {
   in.at_once = std::max<int64_t>(1, micro_batches);
   const int64_t whole = in.at_once * in.layout.micro_batch * in.layout.data;  // 0: replicas are left open
   if (whole > 0 && in.workload.global_batch <= whole) return;
-  in.notes.push_back(
-      fmt::format("the pipeline fills and drains for every {} micro-batches of a step, and one such run is "
-                  "priced. A step is one run if {} is a rank's part of the global batch",
-                  in.at_once, key));
+  in.notes.push_back(fmt::format(
+      "the pipeline fills and drains for every {} micro-batches. One such run and an optimizer update are "
+      "priced{}. A step is one run if {} is a rank's part of the global batch",
+      in.at_once, whole > 0 ? fmt::format("; a step has {} runs", in.workload.global_batch / whole) : "",
+      key));
 }
 
 Precision precision_named(const std::string& name, const std::string& where) {

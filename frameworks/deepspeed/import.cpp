@@ -97,6 +97,7 @@ void judge_deepspeed(const Settings& config, const DeepSpeedRun& run, Imported& 
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
     if ((run.fills || no_batch) && !config.has(key)) given.values[key] = std::nullopt;
   given.values["stages"] = run.pipeline;
+  if (const Json* const type = config.find("optimizer.type")) given.values["optimizer.type"] = *type;
   if (const auto context = given.values.find("sequence_parallel_size"); run.ranks > 0 && run.pipeline == 1)
     given.values["world_size"] =
         computed(run.ranks, "/", context == given.values.end() ? Json(1) : context->second.value_or(nullptr));
@@ -118,6 +119,10 @@ void read_deepspeed_layout(const Settings& config, const DeepSpeedRun& run, Impo
   set_deepspeed_batch(config, in);
   set_deepspeed_zero(config, in);
   if (config.has("optimizer.type")) set_optimizer(in, config.text("optimizer.type", ""));
+  // findings/deepspeed_clips_what_muon_has_made_of_gradients.sh
+  if (l.zero > 0 && l.training->optimizer == OptimizerKind::muon &&
+      config.all().value("gradient_clipping", Json(1.0)) != 0)
+    in.notes.emplace_back("gradient_clipping (1.0 by default) shrinks Muon's updates on ZeRO: set it to 0");
   l.precision = deepspeed_precision(config, run.trainer, in.notes);
   if (config.has("activation_checkpointing"))
     in.notes.emplace_back("activation_checkpointing recomputes where the model's code calls it: not priced");

@@ -115,6 +115,10 @@ TEST(Import, PipelinesTakeALocalBatchAtOnce) {
       torchtitan(pipeline, "training=TrainingConfig(local_batch_size=8, global_batch_size=128)");
   EXPECT_EQ(again.at_once, 4);
   EXPECT_NE(joined(again.notes, "").find("fills and drains for every 4 micro-batches"), std::string::npos);
+  const Imported known = torchtitan(pipeline + ", data_parallel_shard_degree=2",
+                                    "training=TrainingConfig(local_batch_size=8, global_batch_size=128)");
+  EXPECT_NE(joined(known.notes, "").find("a step has 8 runs"), std::string::npos)
+      << "of 2 ranks of 8 sequences";
   EXPECT_EQ(torchtitan("tensor_parallel_degree=2",
                        "training=TrainingConfig(local_batch_size=8, global_batch_size=128)")
                 .at_once,

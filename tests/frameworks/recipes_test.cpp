@@ -319,6 +319,39 @@ TEST(Recipes, DeepSpeedsAutoAndItsOtherGroups) {
   EXPECT_TRUE(has_note(read(R"(,"stage3_allgather_sequential":true})"), "stage3_allgather_sequential"));
 }
 
+// deepspeed 0.19.8, runtime/engine.py, _do_optimizer_sanity_check: ZeRO takes the optimizers that it was
+// tested with.
+TEST(Recipes, DeepSpeedsShardsTakeTestedOptimizers) {
+  const auto read = [](const std::string& optimizer, const std::string& more) {
+    return import_deepspeed(
+        recipe_file("ds.json", R"({"train_micro_batch_size_per_gpu":1,"optimizer":{"type":")" + optimizer +
+                                   R"("},"zero_optimization":{"stage":)" + more + "}"));
+  };
+  for (const char* tested : {"Adam", "adamw", "Adagrad", "Lion", "Muon"})
+    EXPECT_FALSE(read(tested, "2}").refused) << tested;
+  for (const char* untested : {"Lamb", "SGD", "MuAdamW"}) {
+    EXPECT_TRUE(read(untested, "1}").refused) << untested;
+    EXPECT_FALSE(read(untested, "0}").refused) << untested;
+    EXPECT_FALSE(read(untested, R"(3},"zero_allow_untested_optimizer":true)").refused) << untested;
+  }
+}
+
+// findings/deepspeed_clips_what_muon_has_made_of_gradients.sh: it clips at 1.0 unless the file says
+// otherwise.
+TEST(Recipes, DeepSpeedClipsMuonsUpdates) {
+  const auto shrinks = [](const std::string& optimizer, const std::string& more) {
+    return has_note(import_deepspeed(recipe_file(
+                        "ds.json", R"({"train_micro_batch_size_per_gpu":1,"optimizer":{"type":")" +
+                                       optimizer + R"("},"zero_optimization":{"stage":)" + more + "}")),
+                    "shrinks Muon's updates");
+  };
+  EXPECT_TRUE(shrinks("Muon", "2}"));
+  EXPECT_TRUE(shrinks("Muon", R"(3},"gradient_clipping":"auto")"));
+  EXPECT_FALSE(shrinks("Muon", R"(1},"gradient_clipping":0.0)"));
+  EXPECT_FALSE(shrinks("Muon", "0}"));
+  EXPECT_FALSE(shrinks("AdamW", "2}"));
+}
+
 // Weights that stay whole, buffers, and states that stay on the GPU (deepspeed 0.19.8,
 // runtime/zero/config.py).
 TEST(Recipes, SizesThatChangeDeepSpeedsMemoryAreNotJudged) {
