@@ -114,9 +114,11 @@ MODELS = {
                     "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4, "head_dim": 16,
                                            "short_conv_kernel_size": 4}},
     "minimax": {**HEADS, "num_local_experts": 8, "num_experts_per_tok": 2, "block_size": 32},
+    "minimax_m3_vl_text": {**HEADS, "intermediate_size": 48, "dense_intermediate_size": 160, "shared_intermediate_size": 56, "num_local_experts": 8,
+                           "num_experts_per_tok": 2, "rotary_dim": 12, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
     "nemotron_h": {**HEADS, "layers_block_type": ["mamba", "moe", "attention", "mlp"], "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2,
                    "ssm_state_size": 16, "conv_kernel": 4, "chunk_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2,
-                   "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 56, "n_shared_experts": 1},
+                   "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 56, "n_shared_experts": 2},  # one of 56, whatever the number
     "bamba": {**DENSE, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_chunk_size": 32,
               "attn_layer_indices": [2]},
     "granitemoehybrid": {**DENSE, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_d_conv": 4,
