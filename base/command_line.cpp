@@ -269,8 +269,7 @@ void declare_files(CLI::App& app) {
     std::vector<std::string> values = option->results();
     const bool written = is_output(*option);
     if (written && values.empty()) values = {option->get_default_str()};
-    for (const std::string& value : values)
-      (written ? outputs : words).push_back({shown_name(*option), value});
+    for (const auto& value : values) (written ? outputs : words).push_back({shown_name(*option), value});
   }
   files_of_program().set_names(std::move(words));
   for (const NamedFile& output : outputs)
@@ -309,7 +308,7 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
   auto text = help_lines(app.get_description(), "") + "\n" + usage(app, name) + entries_text(app, nullptr);
-  for (const std::string& group : groups_of(app))
+  for (const auto& group : groups_of(app))
     if (all || !is_advanced(group)) text += entries_text(app, &group);
   const auto commands = app.get_subcommands({});
   if (!commands.empty()) text += fmt::format("\nCommands ({} COMMAND --help):\n", name);

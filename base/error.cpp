@@ -31,8 +31,7 @@ std::string describe(const Problem& problem) {
 }
 
 std::string describe(const std::vector<Problem>& problems) {
-  return joined(mapped<std::string>(problems, [](const Problem& problem) { return describe(problem); }),
-                "\n  ");
+  return joined(mapped<std::string>(problems, [](const auto& problem) { return describe(problem); }), "\n  ");
 }
 
 // Levenshtein distance; names are short, so the quadratic table is fine.

@@ -133,7 +133,7 @@ void FileLedger::writes(const NamedFile& output) {
   const std::lock_guard lock(mutex_);
   const std::string own = identity_of(output.file);
   if (own.empty()) return;
-  for (const std::filesystem::path& input : inputs_)
+  for (const auto& input : inputs_)
     if (identity_of(input) == own) throw overlap_of(output, name_of(input));
   for (const NamedFile& other : outputs_)
     if (identity_of(other.file) == own) throw overlap_of(output, words_of(other));

@@ -66,8 +66,7 @@ class PrefixReader {
     }
     const std::string_view who = inside;
     if (const size_t comma = inside.rfind(','); comma != std::string_view::npos) {
-      const size_t job =
-          inside.rfind('@', comma) == std::string_view::npos ? 0 : inside.rfind('@', comma) + 1;
+      const auto job = inside.rfind('@', comma) == std::string_view::npos ? 0 : inside.rfind('@', comma) + 1;
       if (small_number(inside.substr(job, comma - job)) < 0) return false;
       inside = inside.substr(comma + 1);
     } else if (!skip(inside, "rank")) {

@@ -271,8 +271,7 @@ std::span<const RecomputeModule> recompute_modules() {
 }
 
 void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecompute& selective) {
-  for (const RecomputeModule& module : recompute_modules())
-    selective.*module.flag = contains(names, module.name);
+  for (const auto& module : recompute_modules()) selective.*module.flag = contains(names, module.name);
 }
 
 std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective) {

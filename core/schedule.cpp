@@ -138,8 +138,7 @@ std::string action_to_text(const Action& action, bool with_stage) {
 }
 
 std::string row_to_text(const std::vector<Action>& row, bool with_stage) {
-  return joined(mapped<std::string>(row, [&](const Action& a) { return action_to_text(a, with_stage); }),
-                " ");
+  return joined(mapped<std::string>(row, [&](const auto& a) { return action_to_text(a, with_stage); }), " ");
 }
 
 std::optional<std::vector<Action>> row_from_text(std::string_view text, int own_stage, std::string* bad) {

@@ -49,8 +49,7 @@ const ExportTarget* usual_target(const Plan& plan, const std::string& asked) {
 const ExportTarget& find_export_target(const std::string& name) {
   if (const ExportTarget* target = target_named(name)) return *target;
   const Framework* framework = find_framework(name);
-  if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
-    return *target;
+  if (const auto* target = target_named(framework != nullptr ? framework->name : name)) return *target;
   auto names = mapped<std::string>(export_targets(), &ExportTarget::name);
   const std::string expected = one_of(names);
   for (const ExportTarget& target : export_targets()) {

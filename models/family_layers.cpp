@@ -45,8 +45,8 @@ std::optional<std::set<int64_t>> numbered(Config& config, const Names& lists, co
   if (auto entry = find_key(config, lists)) {
     const Json* const list = entry->object.list(entry->key.c_str());
     if (list == nullptr) return std::nullopt;
-    for (const Json& layer : *list)
-      if (layer.is_number_integer()) layers.insert(layer.get<int64_t>() - first);
+    for (const Json& one : *list)
+      if (one.is_number_integer()) layers.insert(one.get<int64_t>() - first);
     return layers;
   }
   auto entry = find_key(config, texts);

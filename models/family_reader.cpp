@@ -105,8 +105,7 @@ int64_t FamilyReader::head_size() {
 
 int64_t FamilyReader::shared_width() {
   if (says(Value::shared_ffn)) return count_of(Value::shared_ffn);
-  const int64_t each =
-      says(Value::shared_each) ? count_of(Value::shared_each) : draft_.moe->expert.ffn_hidden;
+  const auto each = says(Value::shared_each) ? count_of(Value::shared_each) : draft_.moe->expert.ffn_hidden;
   return count_of(Value::shared_count) * each;
 }
 

@@ -108,8 +108,7 @@ void StagePieces::set_at_work(const Layout& layout, Held& h, int64_t parameters,
   const int64_t unit = element_bytes(layout.precision),
                 weights = enlarged(parameters * unit + frozen_bytes, MemoryUse::gathered, enlarged_);
   const int64_t tables = other_tables(layout, *h.piece);
-  const int64_t late =
-      (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
+  const auto late = (layout.zero_of_gradients() >= 2 ? share : whole + tables) * gradient_sum_bytes(layout);
   // Without the padding of what is gathered and reduced.
   const int64_t gradients = (h.piece->parameters.dense + h.piece->parameters.expert + tables) * unit;
   // A loss by chunks sums the head's gradient in the type in which it is reduced. The sum is there together

@@ -96,8 +96,7 @@ std::vector<ComparisonRow> compare_instructions(const StepProgram& program, cons
 
 std::string comparison_table(const std::vector<ComparisonRow>& rows) {
   Table table({{"", Align::left}, {"predicted"}, {"measured"}, {"measured is"}});
-  for (const ComparisonRow& row : rows)
-    table.add_row({row.quantity, row.predicted, row.measured, row.difference});
+  for (const auto& row : rows) table.add_row({row.quantity, row.predicted, row.measured, row.difference});
   return table.text();
 }
 

@@ -34,8 +34,7 @@ std::vector<InstructionDuration> mean_durations(const StepProgram& program, cons
     ++count;
   }
   std::vector<InstructionDuration> means;
-  for (const auto& [key, sum] : sums)
-    means.push_back({key.first, key.second, sum.first / double(sum.second)});
+  for (const auto& [k, sum] : sums) means.push_back({k.first, k.second, sum.first / double(sum.second)});
   return means;
 }
 

@@ -29,11 +29,9 @@ bool flag_or_auto(const Settings& config, const std::string& key, bool otherwise
 
 void set_deepspeed_batch(const Settings& config, Imported& in) {
   Layout& l = in.layout;
-  const int64_t micro =
-      number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch));
+  const auto micro = number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch));
   const int64_t batch = number_or_auto(config, "train_batch_size", rule_of(&Workload::global_batch));
-  const int64_t steps =
-      number_or_auto(config, "gradient_accumulation_steps", rule_of(&Workload::global_batch));
+  const auto steps = number_or_auto(config, "gradient_accumulation_steps", rule_of(&Workload::global_batch));
   l.micro_batch = std::max<int64_t>(1, micro);
   in.workload.global_batch = batch;
   l.data = 0;  // unless the file has a batch, the rank count decides

@@ -154,8 +154,7 @@ class BridgeFields {
     if (model_ || model.contains("vocab_size")) fields.erase("tokenizer");  // its vocabulary is known
     model.erase("zoo");
     fields["model"] = std::move(model);
-    for (const char* part : {"checkpoint", "logger", "validation", "scheduler", "env_vars"})
-      fields.erase(part);
+    for (auto* part : {"checkpoint", "logger", "validation", "scheduler", "env_vars"}) fields.erase(part);
     take_map("", fields);
     for (const PythonUnread& unread : recipe.unread) notes_.push_back(unread.text + " was not understood");
     all_read_ = recipe.unread.empty();

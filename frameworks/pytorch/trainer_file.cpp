@@ -57,8 +57,7 @@ class TrainerImports {
 
   std::string text(const std::string& body) const {
     std::string standard, torch;
-    for (const std::string& line : whole_)
-      (line.starts_with("import torch") ? torch : standard) += line + "\n";
+    for (const auto& line : whole_) (line.starts_with("import torch") ? torch : standard) += line + "\n";
     for (const auto& [module, names] : names_) {
       std::vector<std::string> used;
       std::copy_if(names.begin(), names.end(), std::back_inserter(used),

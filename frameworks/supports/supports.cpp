@@ -234,8 +234,7 @@ Broken shard_group_rule(const Abilities& a, const Layout& l, const Sharing& s) {
 // FSDP cuts each expert's matrices alike along their second dimension.
 bool cuts_experts_unevenly(const ModelSpec& model, const Layout& l, const Sharing& s) {
   if (l.expert == 1 || s.zero == 0) return false;
-  const int64_t shares =
-      s.shard == l.replicas() ? l.expert_replicas() : std::gcd(s.shard, l.expert_replicas());
+  const auto shares = s.shard == l.replicas() ? l.expert_replicas() : std::gcd(s.shard, l.expert_replicas());
   return model.hidden % shares != 0 || model.moe()->expert.ffn_hidden % shares != 0;
 }
 

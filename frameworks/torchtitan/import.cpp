@@ -322,8 +322,7 @@ std::optional<Problem> sections_refused(const PythonFunction& function, const Se
       asked.value_of(key, words, config.at(key));
     }
   }
-  const bool all_read =
-      !any_of(function.unread, [](const PythonUnread& unread) { return matters(unread.argument); });
+  const bool all_read = !any_of(function.unread, [](const auto& unread) { return matters(unread.argument); });
   return all_read ? asked.refusal(given, true, file) : std::nullopt;
 }
 

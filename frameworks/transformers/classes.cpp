@@ -38,8 +38,7 @@ Execution as_class_of(const ModelSpec& model, const Framework& framework, const 
 }
 
 bool has_mlps(const ModelSpec& model) {
-  return model.layers.any(
-      [](const LayerKind& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); });
+  return model.layers.any([](const auto& k) { return k.mlp || (k.moe && k.moe->shared_ffn_hidden > 0); });
 }
 
 std::vector<std::string> class_names(const char* table, const Framework& framework, const ModelSpec& model) {

@@ -72,8 +72,7 @@ void check_written(const frameworks::ExportTarget& target, const Plan& plan) {
 // Adds note and needs as comments at the top of a file, if its format has comments.
 std::string with_comment(const frameworks::ExportedFile& file, const ExportedPlan& plan) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
-  const bool commented =
-      any_of(kCommented, [&](const std::string& ending) { return file.name.ends_with(ending); });
+  const bool commented = any_of(kCommented, [&](const auto& ending) { return file.name.ends_with(ending); });
   if (!commented) return file.text;
   std::string comment = plan.note.empty() ? "" : "# Note: " + plan.note + ".\n";
   for (const std::string& need : plan.needs) comment += "# Needs: " + need + ".\n";

@@ -63,7 +63,7 @@ std::optional<size_t> choose(const ForwardQuestion& q, const std::vector<Forward
 
 void mark_front(std::vector<ForwardPoint>& points) {
   for (ForwardPoint& p : points)
-    p.on_front = none_of(points.begin(), points.end(), [&](const ForwardPoint& other) {
+    p.on_front = none_of(points.begin(), points.end(), [&](const auto& other) {
       return other.days <= p.days && cost_of(other) <= cost_of(p) &&
              (other.days < p.days || cost_of(other) < cost_of(p));
     });

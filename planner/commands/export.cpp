@@ -73,8 +73,7 @@ void run(ExportOptions o) {
   for (const ExportedPlan& one : all) {
     fmt::print("{}: {}\n", one.target->name, one.target->what);
     if (!one.note.empty()) fmt::print("  note: {}\n", one.note);
-    for (const frameworks::ExportedFile& file : one.files)
-      fmt::print("  wrote {}\n", (folder / file.name).string());
+    for (const auto& file : one.files) fmt::print("  wrote {}\n", (folder / file.name).string());
     for (const std::string& need : one.needs) fmt::print("  needs: {}\n", need);
     for (const std::string& warning : one.warnings) fmt::print("  warning: {}\n", warning);
   }

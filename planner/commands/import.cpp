@@ -117,8 +117,7 @@ std::function<int()> add_import(CLI::App& app) {
     if (!in.unknown.empty())
       in.notes.push_back(
           fmt::format("not priced, or not known: {}", cut_text(joined(in.unknown, ", "), 400)));
-    if (in.refused)
-      in.notes.push_back(fmt::format("{}, expected {}", in.refused->found, in.refused->expected));
+    if (const auto& r = in.refused) in.notes.push_back(fmt::format("{}, expected {}", r->found, r->expected));
     print_notes(in.notes);
     PlanOptions options = o->problem;
     options.request = imported_request(in, options.request,

@@ -77,7 +77,7 @@ std::string with_value(std::string text, std::string_view name, const std::strin
 
 void print_notes(const std::vector<std::string>& notes) {
   static std::set<std::string> told;
-  for (const std::string& note : notes)
+  for (const auto& note : notes)
     if (told.insert(note).second) warn("mpt-plan: note: " + printable(note));
 }
 

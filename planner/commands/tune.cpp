@@ -123,8 +123,7 @@ MeasuredFigures figures_of(const Ended& ended, const std::string& folder, const 
     const std::optional<MeasuredRun> run = log_of(file, plan);
     if (!run) continue;
     const bool failed = ended.code != 0 && !ended.timed_out;
-    if (failed && any_of(run->troubles, [](const Trouble& t) { return t.out_of_memory; }))
-      return {{}, {}, true};
+    if (failed && any_of(run->troubles, [](auto& t) { return t.out_of_memory; })) return {{}, {}, true};
     if (run->step_time_s > 0.0) figures.seconds = run->step_time_s;
     if (run->peak_bytes > 0) figures.bytes = run->peak_bytes;
   }

@@ -98,8 +98,7 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
   if (s.kind == OperatorKind::norm && s.extra) return {8, 16, 0};
   if (s.kind == OperatorKind::attention && e.kernels.attention == AttentionKernel::unfused) return {8, 12, 0};
   if (s.kind == OperatorKind::attention && e.kernels.attention == AttentionKernel::plain) return {18, 14, 0};
-  const auto* const found =
-      first_if(kLaunches, [&](const LaunchesOfKind& row) { return row.kind == s.kind; });
+  const auto* const found = first_if(kLaunches, [&](const auto& row) { return row.kind == s.kind; });
   return e.kernels.elementwise == ElementwiseKernels::eager ? found->eager : found->fused;
 }
 

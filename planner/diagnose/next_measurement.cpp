@@ -87,7 +87,7 @@ std::vector<std::string> next_measurements(const Plan& plan, const MeasuredRun& 
   }
   const ExposedCommunication* worst = nullptr;
   double most_s = kLeastTraffic * plan.prediction.step_time_s;
-  for (const ExposedCommunication& e : plan.prediction.exposed)
+  for (const auto& e : plan.prediction.exposed)
     if (e.seconds > most_s) worst = &e, most_s = e.seconds;
   if (worst != nullptr && plan.cluster.device.kind == DeviceKind::gpu)
     lines.push_back(describe(benchmark_of(worst->kind, plan), worst->kind,

@@ -75,8 +75,7 @@ class MptLog {
     if (!(run.step_time_s > 0.0 && run.step_time_s < 1e9))
       refuse_input(file_, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9");
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
-    for (const auto& [key, seconds] : instructions)
-      run.instructions.push_back({key.first, key.second, seconds});
+    for (const auto& [key, s] : instructions) run.instructions.push_back({key.first, key.second, s});
     run.troubles = bad_steps(not_finite, skipped, plan.layout.precision);
     run.source = fmt::format("mpt-run's log, {} steps", times.size());
     return run;

@@ -290,8 +290,7 @@ const std::vector<DoorAction>& actions() {
 }
 
 const DoorAction& action_named(const std::string& name) {
-  const auto* const known =
-      first_if(actions(), [&](const DoorAction& action) { return action.name == name; });
+  const auto* const known = first_if(actions(), [&](const auto& action) { return action.name == name; });
   if (known != nullptr) return *known;
   const auto names = mapped<std::string>(actions(), &DoorAction::name);
   detail::refuse_word("do", name, one_of(names), names);

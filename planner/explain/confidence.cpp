@@ -184,7 +184,7 @@ std::vector<NewPart> new_parts(const RunsLike& like, const std::vector<Evidence>
     std::set<std::string> known;
     for (const RunKind& kind : same.empty() ? told : same)
       known.insert((kind.*part).begin(), (kind.*part).end());
-    for (const std::string& value : like.kind.*part)
+    for (const auto& value : like.kind.*part)
       if (!known.contains(value)) parts.push_back({number, value});
   }
   return parts;

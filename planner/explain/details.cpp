@@ -99,8 +99,7 @@ std::string describe_memory_table(const Plan& plan) {
 
 std::string describe_evidence(const Plan& plan) {
   std::string text;
-  for (const std::string& line : plan.evidence)
-    text += text.empty() ? "\n" + wrapped(line) : wrapped(line, "  - ");
+  for (const auto& line : plan.evidence) text += text.empty() ? "\n" + wrapped(line) : wrapped(line, "  - ");
   return text;
 }
 

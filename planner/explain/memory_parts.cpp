@@ -26,8 +26,7 @@ Json memory_parts(const Plan& plan) {
   const auto moving = [&](const RankMemory& larger) {
     return models::kPart * (larger.activation_peak_bytes - all.activation_peak_bytes);
   };
-  const int64_t logits = moving(memory_of(MemoryUse::logits)),
-                reduced = moving(memory_of(MemoryUse::reduced));
+  const auto logits = moving(memory_of(MemoryUse::logits)), reduced = moving(memory_of(MemoryUse::reduced));
   const int64_t stays = models::kPart * (gathered.parameter_bytes - all.parameter_bytes);
   const DeviceSpec& device = plan.cluster.device;
   const auto beside = communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);

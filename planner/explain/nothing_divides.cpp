@@ -234,8 +234,8 @@ SearchProblem bounded(SearchProblem problem, std::vector<BoundWords> words) {
   if (!problem.meant.empty()) problem.meant = words;
   for (const BoundWords& own : bound_words(problem.own_bounds)) words.push_back(own);
   std::vector<std::string> parts;
-  for (const BoundWords& w : words)
-    for (const std::string& value : w.values) parts.push_back(w.name + "=" + value);
+  for (const auto& w : words)
+    for (const auto& value : w.values) parts.push_back(w.name + "=" + value);
   problem.bounds = parts.empty() ? SearchBounds{} : parse_bounds(joined(parts, ","), "");
   return problem;
 }

@@ -376,8 +376,7 @@ std::optional<Plan> observed_plan(const Resolved& resolved, const Watch& watch, 
   if (has_default_margin(resolved))
     add_new(searched(without_margin(resolved.problem), watch, "without a margin", roomier), candidates);
   std::vector<Observation> runs;
-  for (const ObservedRun& run : resolved.request.observed)
-    runs.push_back(observation_of(run, resolved, candidates));
+  for (const auto& run : resolved.request.observed) runs.push_back(observation_of(run, resolved, candidates));
   add_by_memory(resolved, corrected_memory(search->problem, candidates, runs), watch, candidates);
   for (const Observation& o : runs) {
     const SearchProblem& ran = o.predicted.resolved->problem;

@@ -142,7 +142,7 @@ std::string check_screen(const CheckReport& report, bool verbose) {
     for (const std::string& note : c.notes) text += wrapped(printable(c.recipe + ": note: " + note));
   }
   for (const std::string& name : report.removed) text += wrapped(printable(name + ": removed"));
-  for (const std::filesystem::path& file : report.others)
+  for (const auto& file : report.others)
     if (verbose) text += printable(file.string()) + ": no recipe\n";
   return text + wrapped(printable(summary(report)));
 }

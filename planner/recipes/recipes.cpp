@@ -176,8 +176,7 @@ std::vector<Recipe> recipes_in(const fs::path& file) {
     return unread(format_bytes(double(bytes)), "at most 8 MiB: a recipe is no larger");
   if (code->importer.parts == nullptr || file.extension() != ".py") return {{file, "", code->framework, {}}};
   std::vector<Recipe> recipes;
-  for (const std::string& part : code->importer.parts(file))
-    recipes.push_back({file, part, code->framework, {}});
+  for (const auto& part : code->importer.parts(file)) recipes.push_back({file, part, code->framework, {}});
   WorkBudget(file.string(), frameworks::kMostImportedBytes)
       .spend(recipes.size() * size_t(bytes));  // the file is read again for each
   return recipes;

@@ -214,7 +214,7 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
   };
   std::vector<std::string> names;
   if (!cluster.mixed() && unmeasured(cluster.device)) names.push_back(cluster.device.name);
-  for (const DeviceGroup& group : cluster.groups)
+  for (const auto& group : cluster.groups)
     if (unmeasured(group.device)) names.push_back(group.device.name);
   if (names.empty()) return;
   notes.push_back(fmt::format(
@@ -268,8 +268,7 @@ void check_splits(const SearchBounds& bounds, const ModelSpec& model) {
     refuse_input(option, std::to_string(values->front()), fmt::format("1: {} has no experts", model.name),
                  "leave it out");
   }
-  const bool alone =
-      !bounds.tensor.empty() && all_of(bounds.tensor, [](int64_t tensor) { return tensor == 1; });
+  const bool alone = !bounds.tensor.empty() && all_of(bounds.tensor, [](int64_t tp) { return tp == 1; });
   if (alone && bounds.sequence_parallel == std::vector<Switch>{Switch::on})
     refuse_input("--sp", "on beside --tp 1", "--tp 2 or more, whose ranks share the sequence",
                  "leave --sp out, or name another --tp");

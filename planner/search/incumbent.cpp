@@ -34,8 +34,7 @@ void SharedIncumbent::report(size_t thread, int64_t layouts, double frontier_s, 
   if (!lock.owns_lock() || !on_progress_) return;
   SearchProgress progress{0, seconds(), best_s_.load(), kInfinity};
   for (const auto& layouts : layouts_) progress.layouts += layouts.load(std::memory_order_relaxed);
-  for (const auto& frontier_s : frontiers_s_)
-    progress.bound_s = std::min(progress.bound_s, frontier_s.load());
+  for (const auto& of_one_s : frontiers_s_) progress.bound_s = std::min(progress.bound_s, of_one_s.load());
   if (!on_progress_(progress)) stopped_ = true;
 }
 

@@ -34,8 +34,7 @@ class LeafEnumeration {
   std::vector<Leaf> run() {
     for (const ScheduleEntry& entry : schedule_catalog()) {
       if (!allowed(problem_.bounds.schedules, entry.name) || (one_rank() && &entry != only_)) continue;
-      const int64_t most =
-          std::min<int64_t>(entry.max_chunks, problem_.model.layers.count() / node_.pipeline);
+      const auto most = std::min<int64_t>(entry.max_chunks, problem_.model.layers.count() / node_.pipeline);
       for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks)
         if (has_chunks(entry, chunks)) add_splits(entry, chunks);
     }
@@ -94,8 +93,7 @@ class LeafEnumeration {
   }
 
   bool supports_stages(bool equal) const {
-    return !problem_.refused(
-        [&](const frameworks::Framework& f) { return frameworks::supports_stages(f, equal); });
+    return !problem_.refused([&](const auto& f) { return frameworks::supports_stages(f, equal); });
   }
 
   void add_recomputes(Leaf leaf) {

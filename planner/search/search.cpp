@@ -197,8 +197,7 @@ std::vector<Incumbent> rank_results(std::vector<Incumbent> best, const ResultLim
   if (wanted.equals > 0) {
     const std::vector<Incumbent> all = best;
     std::erase_if(best, [&](const Incumbent& one) {
-      return any_of(all,
-                    [&](const Incumbent& other) { return is_dominated(one, other, wanted.equal_share); });
+      return any_of(all, [&](const auto& other) { return is_dominated(one, other, wanted.equal_share); });
     });
     const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
     const auto end = find_if(best, [&](const Incumbent& one) { return one.step_time_s > most_s; });

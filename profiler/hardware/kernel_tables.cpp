@@ -194,8 +194,7 @@ KernelTables tables_of(const KernelProfile& profile) {
   for (const AttentionTime& a : profile.attention)
     t.attention_seconds[enum_name(a.pass)][{a.sequence, a.heads, a.kv_heads, a.head_dim}] = a.seconds;
   std::map<std::tuple<int64_t, int64_t, std::string>, std::map<int64_t, double>> sizes;
-  for (const CollectiveTime& c : profile.collectives)
-    sizes[{c.hosts, c.ranks, c.operation}][c.bytes] = c.seconds;
+  for (const auto& c : profile.collectives) sizes[{c.hosts, c.ranks, c.operation}][c.bytes] = c.seconds;
   for (const auto& [key, times] : sizes) {
     const auto bytes = mapped<double>(times, [](const auto& time) { return double(time.first); });
     const auto seconds = mapped<double>(times, [](const auto& time) { return time.second; });

@@ -323,8 +323,7 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
       runner.run(phase);
       runner.synchronize();
       std::map<std::string, std::vector<double>> by_name;
-      for (const runtime::KernelRecord& record : trace->take())
-        by_name[record.name].push_back(record.seconds);
+      for (const auto& record : trace->take()) by_name[record.name].push_back(record.seconds);
       for (const auto& [name, seconds] : by_name)
         timings.push_back({shape, phase, name, int64_t(seconds.size()), summarize(seconds).seconds});
     }

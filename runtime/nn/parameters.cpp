@@ -101,8 +101,7 @@ size_t Parameters::group_of(bool expert) {
 
 int Parameters::add(Parameter parameter) {
   MPT_CHECK(!values_, "weight {} added after allocation", parameter.name);
-  const int64_t columns =
-      parameter.blocks.empty() ? parameter.global_columns : parameter.blocks.front().columns;
+  const auto columns = parameter.blocks.empty() ? parameter.global_columns : parameter.blocks.front().columns;
   parameter.count = parameter.padding_rows * columns;
   for (const ShardBlock& block : parameter.blocks) parameter.count += block.count();
   parameter.group = group_of(parameter.expert);

@@ -43,7 +43,7 @@ double expert_load(const std::vector<StageLoads>& stages, bool one_by_one) {
   size_t layers = 0;
   for (const StageLoads& stage : stages) {
     if (stage.layers.empty()) continue;
-    for (const LayerLoads& layer : stage.layers)
+    for (const auto& layer : stage.layers)
       for (const double load : layer) fullest = std::max(fullest, load);
     sum += double(stage.layers.size()) * highest_mean_of(means(stage.layers), stage.in_flight);
     layers += stage.layers.size();
