@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import re
@@ -143,7 +144,9 @@ class Answer(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy or PyTorch as those of Python."""
+    """Numbers of NumPy or PyTorch as those of Python, and the fields that an object of mpt.types has."""
+    if dataclasses.is_dataclass(value):
+        return {name: field for name, field in vars(value).items() if field is not None}
     read = getattr(value, "tolist", None) or getattr(value, "item", None)
     if read is None:
         raise wrong("request", f"an object of type {type(value).__name__}", "numbers, texts and lists of them")

@@ -7,6 +7,7 @@ import ctypes
 import difflib
 import functools
 import json
+import math
 import os
 from typing import Any, Dict, List, Union
 
@@ -41,6 +42,16 @@ def cluster_of(cluster: Any) -> Union[str, Dict[str, Any]]:
     raise wrong("cluster", f"an object of type {type(cluster).__name__}", "a name, a path, a dict, or mpt.this_machine()", "see docs/python.md")
 
 
+def _run_of(run: Any) -> Any:
+    """A measured run. LAYOUT=FIGURES of the command line becomes an object; a short form has equals signs, and the last one begins the figures."""
+    if not isinstance(run, str):
+        return run
+    layout, _, measured = map(str.strip, run.rpartition("="))
+    if not layout or not measured:
+        raise wrong("observed", repr(run)[:60], "a layout and its figures", 'for example "tp2 pp2 mbs1=28.1s,61GiB"')
+    return {"layout": layout, "measured": measured}
+
+
 def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, Any]:
     request: Dict[str, Any] = {} if model is None else {"model": model_of(model)}
     if cluster is not None:
@@ -54,6 +65,10 @@ def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, A
             near = difflib.get_close_matches(name, types.OPTIONS, 1)
             raise wrong(name, "no option of that name", "an option of mpt-plan, with underscores: mpt.types.OPTIONS",
                         "for the days of a training: plan.days(tokens)" if name in ("tokens", "goodput") else f"did you mean {near[0]}?" if near else "")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise wrong(name, str(value), "a finite number")
+        if name == "observed":
+            value = [_run_of(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
         if name in types.LISTS and not isinstance(value, str):
             value = list(value) if isinstance(value, (list, tuple, set, range)) else [value]
         if name in types.SWITCHES:

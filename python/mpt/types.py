@@ -783,7 +783,7 @@ class Options(TypedDict, total=False):
     or_nodes: Union[int, Sequence[int]]  # Fewer nodes, such as 15,14: the best layout on each, and what it costs to go on there (docs/clusters.md)
     storage_bandwidth: str  # What all nodes together read from storage, such as 20GB/s: times the reading of --or-nodes (default: no time)
     layers_per_stage: Union[int, Sequence[int]]  # Decoder layers of each stage of the layout to estimate, in order
-    observed: Union[Observed, Sequence[Observed]]  # runs that were measured, which correct the predictions (docs/observed.md)
+    observed: Union[Union[str, Observed], Sequence[Union[str, Observed]]]  # runs that were measured, which correct the predictions (docs/observed.md)
     tp: Union[int, Sequence[int]]  # Tensor-parallel degree
     cp: Union[int, Sequence[int]]  # Context-parallel degree
     pp: Union[int, Sequence[int]]  # Pipeline stages

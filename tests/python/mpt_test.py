@@ -30,6 +30,22 @@ def plan():
     return mpt.plan("llama3-8b", "dgx-h100:1", 64, threads=1)
 
 
+def test_measured_runs_as_text_dict_or_object():
+    object_of = mpt.types.Observed(layout="tp2 pp2 mbs1", measured="3s")
+    runs = ("tp2 pp2 mbs1=3s", ["tp2 pp2 mbs1=3s"], {"layout": "tp2 pp2 mbs1", "measured": "3s"}, object_of, (object_of,))
+    answers = [mpt.plan("llama3-8b", "dgx-h100:1", 64, observed=run).json for run in runs]
+    assert answers[0]["corrected"]["runs"] == 1
+    assert all(answer["corrected"] == answers[0]["corrected"] for answer in answers)
+    with pytest.raises(mpt.InputError, match="observed: found '3s'"):
+        mpt.plan("llama3-8b", "dgx-h100:1", 64, observed="3s")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_lacks_are_named(value):
+    with pytest.raises(mpt.InputError, match="global_batch: found"):
+        mpt.plan("llama3-8b", "dgx-h100:1", value)
+
+
 def printed(*words, folder=None):
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
