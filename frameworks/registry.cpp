@@ -14,9 +14,10 @@ bool has_form(const FrameworkFiles& files, const std::string& file) {
 // The row of frameworks/programs.json with words that all occur in the file; null: there is none.
 Json row_of_program(const std::string& name, const std::string& text) {
   static const Json programs = parse_json(template_text("programs.json"), "programs.json");
+  const std::string lines = "\n" + text;  // marks of keys begin a line
   const auto holds = [&](const Json& words) {
     return all_of(words, [&](const Json& w) {
-      return text.find(w.get_ref<const std::string&>()) != std::string::npos;
+      return lines.find(w.get_ref<const std::string&>()) != std::string::npos;
     });
   };
   for (const Json& one : programs)

@@ -28,8 +28,8 @@ int64_t moment_bytes(const Layout& layout, OptimizerKind kind, int64_t adamw = 8
 }
 // Bytes of both AdamW moments of a weight: in the precision of the framework's states, which may be 16 bits.
 int64_t adamw_moment_bytes(const Layout& layout) {
-  const int64_t all = layout.execution->states.optimizer_bytes;
-  return all > 0 ? std::min<int64_t>(all, 8) : 8;
+  const StateBytes& states = layout.execution->states;
+  return states.optimizer_bytes > 0 ? std::min<int64_t>(states.optimizer_bytes - states.bucket_bytes, 8) : 8;
 }
 bool keeps_fp4_weights(const Layout& layout) {
   return layout.precision == Precision::nvfp4 && layout.execution->states.fp8_weight_bytes > 0;
@@ -82,10 +82,12 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
     if (layout.training->optimizer == OptimizerKind::muon)
       f.optimizer_bytes += LayerBuilder::rounded(counts.adam_share * adamw_moment_bytes(layout) / 2);
-    // Each moment has a scale of 4 bytes for 256 weights (torchao 0.18.0, optim/subclass_8bit.py).
+    // Each moment has a scale of 4 bytes for 256 weights (torchao 0.18.0, optim/subclass_8bit.py). Wide ones
+    // have the weight's type there, and fp32 in bitsandbytes (optim/optimizer.py, init_state).
+    const int64_t wide = layout.execution->states.wide_table_moments ? 8 : adamw_moment_bytes(layout);
     if (layout.training->optimizer == OptimizerKind::adamw8)
       f.optimizer_bytes += LayerBuilder::rounded(bytes(1, 2) * 4 / 256) +
-                           LayerBuilder::rounded(counts.wide_share * (adamw_moment_bytes(layout) - 2));
+                           LayerBuilder::rounded(counts.wide_share * (wide - 2));
   }
   if (!on_host && (layout.zero >= 3 || gathers))
     f.parameter_bytes += LayerBuilder::rounded(counts.frozen_share_bytes);

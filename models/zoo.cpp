@@ -134,10 +134,16 @@ std::optional<std::filesystem::path> cached_config(std::string id) {
 }  // namespace
 
 ImportedModel read_model(Json whole, const std::string& file, const std::string& as) {
+  const bool in_4_bits = whole.is_object() && whole.contains("quantization_config") &&
+                         whole["quantization_config"].dump().find("bitsandbytes") != std::string::npos;
   const Json json = without_quantised_names(std::move(whole), file);
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
-  if (hugging_face || !as.empty()) return read_hugging_face(json, file, as);
+  if (hugging_face || !as.empty()) {
+    ImportedModel read = read_hugging_face(json, file, as);
+    if (in_4_bits) read.notes.emplace_back("quantization_config is not read: weights are taken in 16 bits");
+    return read;
+  }
   return {read_zoo(json, file).model, {}, {}};
 }
 

@@ -192,10 +192,8 @@ void MegatronFlags::set(const std::string& name, const std::vector<ShellWord>& v
 }
 
 void MegatronFlags::take(const ShellCommand& command) {
-  std::set<std::string> several, left_open;
   std::string name;
-  for (const ShellWord& word : command) {
-    several.insert(word.several.begin(), word.several.end());
+  for (const ShellWord& word : command)
     if (is_flag(word.text)) {
       name = flag_name(word.text);
       values_[name] = {};
@@ -204,17 +202,8 @@ void MegatronFlags::take(const ShellCommand& command) {
     } else if (!name.empty()) {
       values_[name].push_back(word);
     }
-    // The user who starts the script gives "$@".
-    const bool is_open = word.unknown.size() == 1 && *word.unknown.begin() == word.text && word.text != "$@";
-    const bool is_list =
-        word.text.find("ARG") != std::string::npos || word.text.find("OPT") != std::string::npos;
-    if (is_open && (name.empty() || is_list)) left_open.insert(word.text);
-  }
-  if (!several.empty())
-    notes_.push_back(fmt::format("the script sets {} in more than one way: one of them is read",
-                                 fmt::join(several, ", ")));
-  if (!left_open.empty())
-    notes_.push_back(fmt::format("what {} adds is not in the script: not read", fmt::join(left_open, ", ")));
+  const std::vector<std::string> notes = notes_of_words(command);
+  notes_.insert(notes_.end(), notes.begin(), notes.end());
 }
 
 void MegatronFlags::take_environment(const std::string& name, const ShellCommand& words) {

@@ -71,6 +71,9 @@ class ShellReader {
       } else if (c == '#') {
         skip_to_line_end();
       } else if (!is_list_ && (c == '<' || c == '>')) {
+        const bool touches = !command.empty() && is_name_part(text_[at_ - 1]);  // "2>": not a word
+        if (touches && command.back().text.find_first_not_of("0123456789") == std::string::npos)
+          command.pop_back();
         read_redirection();
       } else if (read_bracketed(command)) {  // NOLINT(bugprone-branch-clone): read in this order
         continue;
@@ -471,6 +474,27 @@ std::vector<ShellCommand> shell_commands(const std::string& text, const std::fil
   ShellReader reader(state, text, file, 0);
   is_argument_list(text) ? reader.read_list() : reader.read();
   return state.commands;
+}
+
+std::vector<std::string> notes_of_words(const ShellCommand& command) {
+  std::set<std::string> several, left_open;
+  bool after_flag = false;
+  for (const ShellWord& word : command) {
+    several.insert(word.several.begin(), word.several.end());
+    after_flag = after_flag || word.text.starts_with("--");
+    // The user who starts the script gives "$@".
+    const bool is_open = word.unknown.size() == 1 && *word.unknown.begin() == word.text && word.text != "$@";
+    const bool is_list =
+        word.text.find("ARG") != std::string::npos || word.text.find("OPT") != std::string::npos;
+    if (is_open && (!after_flag || is_list)) left_open.insert(word.text);
+  }
+  std::vector<std::string> notes;
+  if (!several.empty())
+    notes.push_back(fmt::format("the script sets {} in more than one way: one of them is read",
+                                fmt::join(several, ", ")));
+  if (!left_open.empty())
+    notes.push_back(fmt::format("what {} adds is not in the script: not read", fmt::join(left_open, ", ")));
+  return notes;
 }
 
 ShellCommand argument_words(const std::string& text, WorkBudget& budget) {

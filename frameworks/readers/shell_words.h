@@ -21,6 +21,8 @@ namespace mpt::frameworks {
 /// that source each other in a circle, and for words and work beyond the bounds.
 std::vector<ShellCommand> shell_commands(const std::string& text, const std::filesystem::path& file,
                                          WorkBudget& budget);
+/// What the words leave open: variables that are set in more than one way, and lists that the script lacks.
+std::vector<std::string> notes_of_words(const ShellCommand& command);
 /// The words of a list of arguments, or of one of its values.
 ShellCommand argument_words(const std::string& text, WorkBudget& budget);
 /// The words that the script's variables hold at its end.

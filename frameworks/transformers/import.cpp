@@ -61,9 +61,9 @@ void set_accelerate_fsdp(const Settings& config, int64_t ranks, Imported& in) {
 // without sharding (findings/trainer_trains_weights_in_the_type_of_the_checkpoint.sh). Buckets of DDP are as
 // wide.
 void set_loaded_type(const Settings& arguments, Imported& in) {
-  const bool wide = arguments.text("dtype", "auto") == "float32";
-  if (wide || in.layout.precision == Precision::fp32 || in.layout.training->adapts()) return;
-  train_in_16_bits(6, in);
+  const std::string type = arguments.text("dtype", "auto");
+  if (type == "float32" || in.layout.precision == Precision::fp32 || in.layout.training->adapts()) return;
+  train_in_16_bits(6, type == "float16" && in.layout.precision == Precision::fp16, in);
   build_in_each_process(0, in);  // the mapped file
   in.notes.emplace_back(
       "weights are loaded in the checkpoint's type, taken as 16 bits, as are gradients and moments; dtype: "

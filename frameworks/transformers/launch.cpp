@@ -68,8 +68,11 @@ LaunchLine line_of(const ShellCommand& command) {
       key.clear();
       continue;
     }
-    Json value = word.unknown.empty() ? plain_scalar(word.text) : Json("$" + *word.unknown.begin());
+    Json value = word.unknown.empty() ? plain_scalar(word.text) : Json(word.text);
     Json& known = line.options[key];
+    // What the script does not state follows a value: "--output_dir out $@".
+    const bool more = known != true || word.text.find_first_of("@*") != std::string::npos;
+    if (more && word.unknown.contains(word.text)) continue;
     if (known == true)
       known = std::move(value);
     else
@@ -78,10 +81,11 @@ LaunchLine line_of(const ShellCommand& command) {
   return line;
 }
 
-// The file that an option or a word names, beside the script.
+// The file that an option or a word names, beside the script. "$(dirname $0)/ds.json" is there, too.
 std::filesystem::path file_named(const std::string& name, const std::string& option,
                                  const std::filesystem::path& script) {
-  std::filesystem::path path = script.parent_path() / name;
+  const size_t known = name.starts_with('$') ? name.rfind('/') + 1 : 0;
+  std::filesystem::path path = script.parent_path() / name.substr(known);
   if (finds_file(path)) return path;
   if (finds_file(name)) return std::filesystem::absolute(name);  // it counts from the working folder
   throw NotJudged(script.string() + " at " + option,
@@ -97,13 +101,25 @@ void put(Json& config, const std::string& section, const std::string& key, const
 
 // transformers/training_args.py, _process_fsdp_args
 void put_fsdp_of_trainer(const Json& options, const std::filesystem::path& script, Json& config) {
-  const std::string file = text_at(options, "fsdp_config");
+  Json given = options.value("fsdp_config", Json());
   config["distributed_type"] = "FSDP";
   put(config, "fsdp_config", "fsdp_version", 2);
   put(config, "fsdp_config", "fsdp_cpu_ram_efficient_loading", false);
   put(config, "fsdp_config", "fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
-  const Json given = file.empty() ? Json() : read_yaml(file_named(file, "--fsdp_config", script));
+  if (const std::string text = text_at(options, "fsdp_config"); text.starts_with('{'))
+    given = parse_json(text, "--fsdp_config");
+  else if (!text.empty())
+    given = read_yaml(file_named(text, "--fsdp_config", script));
   config["fsdp_config"].update(fsdp_of_trainer(options.at("fsdp"), given));
+}
+
+// GPUs that "0,1" of CUDA_VISIBLE_DEVICES or "localhost:0,1" of DeepSpeed's --include names; 0: not stated.
+int64_t visible_devices(const Json& options) {
+  const bool hosts = options.contains("include");
+  const Json value = options.value(hosts ? "include" : "cuda_visible_devices", Json("$"));
+  const std::string list = value.is_string() ? value.get<std::string>() : value.dump();
+  if (list.find('$') < list.size() || (hosts && list.find(':') == std::string::npos)) return 0;
+  return 1 + std::count_if(list.begin(), list.end(), [](char c) { return c == ',' || c == '@'; });
 }
 
 // accelerate's configuration: the file that is named, and options of the line, which come before it.
@@ -117,11 +133,14 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
       made = read_yaml(file_named(name, std::string("--") + key, script));
   if (!made.is_object()) return made;
   const Json nodes_of_line = o.value("nnodes", o.value("num_nodes", Json(1)));
-  const int64_t nodes = nodes_of_line.is_number_integer() ? nodes_of_line.get<int64_t>() : 1;
+  const int64_t nodes = nodes_of_line.is_number_integer() ? nodes_of_line.get<int64_t>() : 0;  // 0: unknown
+  if (nodes > 0 && visible_devices(o) > 0 && !made.contains("num_processes"))
+    made["num_processes"] = nodes * visible_devices(o);
   for (const auto& [key, times] :
        {std::pair{"num_gpus", nodes}, {"nproc_per_node", nodes}, {"num_processes", 1}}) {
     const auto found = o.find(key);
-    if (found != o.end() && found->is_number_integer()) made["num_processes"] = found->get<int64_t>() * times;
+    if (found != o.end() && found->is_number_integer() && times > 0)
+      made["num_processes"] = found->get<int64_t>() * times;
   }
   if (o.contains("fsdp") && !is_off(o["fsdp"])) put_fsdp_of_trainer(o, script, made);
   for (const auto& [key, value] : o.items())
@@ -130,6 +149,8 @@ Json accelerate_settings(const LaunchLine& line, const std::filesystem::path& sc
   if (o.contains("use_fsdp")) made["distributed_type"] = "FSDP";
   if (o.contains("use_deepspeed")) made["distributed_type"] = "DEEPSPEED";
   for (const char* key : {"deepspeed_config_file", "deepspeed"}) {
+    if (o.contains(key) && o[key].is_structured())
+      throw NotJudged(script.string() + " at " + key, "several values", "the path of one file");
     const std::string name = text_at(o, key);
     if (name.empty()) continue;
     made["distributed_type"] = "DEEPSPEED";
@@ -287,6 +308,9 @@ Imported read_trl(const Json& recipe, const std::filesystem::path& file) {
 
 std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
                                     const std::filesystem::path& script) {
+  std::optional<LaunchLine> first;
+  std::vector<std::string> notes;
+  int64_t others = 0;
   for (const ShellCommand& command : commands) {
     LaunchLine line = line_of(command);
     const bool trl = line.names("/trl") && (line.names("/sft") || line.names("/dpo"));
@@ -295,13 +319,29 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
     if (!line.starts_tuner() && !trl && !sft && !(line.names("/train.py") && line.names(".yaml")) &&
         !line.options.contains("per_device_train_batch_size"))
       continue;
-    WorkBudget budget(script.string(), kMostImportedBytes);
-    for (const auto& [name, words] : shell_variables(read_file(script, kMostImportedBytes), script, budget))
-      if (contains(launch_words("variables"), Json(name)) && words.size() == 1)
-        line.options.emplace(lower_case(name), plain_scalar(words.front().text));
-    return read_line(std::move(line), script);
+    if (first && ++others > 0) continue;
+    notes = notes_of_words(command);
+    first = std::move(line);
   }
-  return std::nullopt;
+  if (!first) return std::nullopt;
+  WorkBudget budget(script.string(), kMostImportedBytes);
+  for (const auto& [name, words] : shell_variables(read_file(script, kMostImportedBytes), script, budget))
+    if (contains(launch_words("variables"), Json(name)) && words.size() == 1)
+      first->options.emplace(lower_case(name), plain_scalar(words.front().text));
+  const auto launches = [](const std::string& w) {
+    return w.find("launch") < w.size() || w.find("distributed.run") < w.size() ||
+           w.find("deepspeed") < w.size();
+  };
+  if (first->names("/python") || first->names("/python3"))
+    if (!any_of(first->plain, launches))
+      notes.emplace_back(
+          "python starts one process, whose Trainer spreads batches over the GPUs of its node by "
+          "nn.DataParallel: priced as DDP");
+  if (others > 0)
+    notes.push_back(fmt::format("the first of {} lines that start trainings is read", others + 1));
+  Imported in = read_line(std::move(*first), script);
+  in.notes.insert(in.notes.end(), notes.begin(), notes.end());
+  return in;
 }
 
 }  // namespace mpt::frameworks

@@ -270,10 +270,13 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   if (is_on(s, "load_in_8bit") || (bits != nullptr && *bits == 8))
     training.frozen_format = FrozenFormat::int8;
   std::vector<std::string> targets = s.texts("lora_target_modules");
+  const std::vector<std::string> parameters = s.texts("lora_target_parameters");
+  bool alone = !parameters.empty() && targets.empty() && !is_on(s, "lora_target_linear");
   if (in.model && targets == std::vector<std::string>{kTargetsOfPeft}) {
     const Json& known = tuner_table("peft_targets");
     targets = split_at(known.value(in.model->type, "all"), ' ');
-    if (!known.contains(in.model->type))
+    alone = !parameters.empty() && !known.contains(in.model->type);
+    if (parameters.empty() && !known.contains(in.model->type))
       in.refused = Problem{"lora_target_modules", "none, and PEFT 0.21.2 has none for " + in.model->type,
                            "names of modules", "--lora_target_modules all-linear"};
   }
@@ -281,10 +284,10 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
                    targets.front() == "all-linear";
   if (all) targets.clear();
   const auto patterns = wildcards_of_peft(targets, tuner_table("modules"));
-  AdapterMatch match = match_recipe(in, hugging_face_modules, patterns, all);
+  AdapterMatch match = alone ? AdapterMatch{} : match_recipe(in, hugging_face_modules, patterns, all);
   // LLaMA-Factory 0.9.5 takes PEFT up to 0.18.1, which moves none.
-  if (in.model && !s.has("cutoff_len") && !s.has("finetuning_type")) move_adapters(patterns, all, match, in);
-  const std::vector<std::string> parameters = s.texts("lora_target_parameters");
+  if (in.model && !alone && !s.has("cutoff_len") && !s.has("finetuning_type"))
+    move_adapters(patterns, all, match, in);
   if (!parameters.empty() && !contains(match.targets, AdapterTarget::experts))
     match.targets.push_back(AdapterTarget::experts);
   if (any_of(parameters, [](const auto& name) { return name.find("experts.") == std::string::npos; }))
@@ -293,7 +296,9 @@ void set_trainer_adapters(const Settings& s, Imported& in) {
   train_whole_modules(s.texts("lora_modules_to_save"), in);
 }
 
-void train_in_16_bits(int optimizer_bytes, Imported& in) {
+void train_in_16_bits(int optimizer_bytes, bool halves, Imported& in) {
+  if (halves)  // torch/amp/grad_scaler.py, _unscale_grads_: "Attempting to unscale FP16 gradients."
+    in.refused = Problem{"fp16", "weights in fp16", "weights in fp32 beside fp16", "bf16, or dtype: float32"};
   in.execution.insert(in.execution.end(),
                       {"weight_bytes=2", "gradient_bytes=2", "reduced_bytes=2", "narrows_each_input=false",
                        fmt::format("optimizer_bytes={}", optimizer_bytes),
@@ -392,7 +397,8 @@ std::optional<Imported> read_tuner(const Json& recipe, const std::filesystem::pa
   // axolotl/monkeypatch/accelerate/fsdp2.py turns no weight into fp32, and axolotl loads them in the type of
   // products, without sharding to the GPU (axolotl/loaders/model.py, _set_device_map_config).
   const bool narrow = axolotl && precision != Precision::fp32 && s.text("adapter", "").empty();
-  if (narrow && !s.has("deepspeed")) train_in_16_bits(fsdp ? 4 : 6, in);
+  if (narrow && !s.has("deepspeed"))
+    train_in_16_bits(fsdp ? 4 : 6, !fsdp && precision == Precision::fp16, in);
   if (axolotl && in.framework == "transformers-ddp") build_in_each_process(0, in);
   set_trainer_adapters(s, in);
   if (fsdp) set_loading(s, axolotl, narrow, in);

@@ -69,7 +69,7 @@ Precision trainer_precision(const Settings& s, Precision launched);
 void set_deferred_sums(const Settings& s, Imported& in);
 /// Sets that weights, gradients, their sums and the residual stream have 16 bits. `optimizer_bytes` of a
 /// weight: its moments, and with DDP the copy of its gradient in a bucket.
-void train_in_16_bits(int optimizer_bytes, Imported& in);
+void train_in_16_bits(int optimizer_bytes, bool halves, Imported& in);
 /// Records that each process builds the whole model in its host's memory with so many bytes of a weight, as
 /// FSDP2 does without fsdp_cpu_ram_efficient_loading.
 void build_in_each_process(int bytes, Imported& in);

@@ -27,22 +27,24 @@ Json memory_parts(const Plan& plan) {
     return models::kPart * (larger.activation_peak_bytes - all.activation_peak_bytes);
   };
   const auto logits = moving(memory_of(MemoryUse::logits)), reduced = moving(memory_of(MemoryUse::reduced));
+  const int64_t layers = all.activation_peak_bytes - logits - reduced - moving(gathered);
   const int64_t stays = models::kPart * (gathered.parameter_bytes - all.parameter_bytes);
   const DeviceSpec& device = plan.cluster.device;
   const auto beside = communicator_bytes(plan.model, plan.cluster, plan.layout, plan.workload.sequence);
   const std::pair<const char*, int64_t> parts[] = {
       {"weights", all.parameter_bytes - stays},
       {"gathered weights", stays + moving(gathered)},
-      {"gradients", all.gradient_bytes},
+      {"gradients", all.gradient_bytes + std::min<int64_t>(0, layers)},  // those that there are at the peak
       {"optimizer", all.optimizer_bytes},
-      {"layers' activations", all.activation_peak_bytes - logits - reduced - moving(gathered)},
+      {"layers' activations", std::max<int64_t>(0, layers)},
       {"logits and loss", logits},
       {"communication buffers", all.transfer_buffer_bytes + reduced + beside[rank]},
       {"framework and context", device.memory_bytes - tensor_bytes(device, plan.layout.execution)}};
   Json rows = Json::array();
   for (const auto& [part, bytes] : parts) rows.push_back({{"part", part}, {"bytes", bytes}});
-  if (plan.layout.execution->states.bucket_bytes == 4 && !plan.layout.training->adapts())
-    rows[3]["with"] = "gradient buckets, 4 bytes a weight";
+  const int64_t bucket = layout.ranks() > 1 ? layout.execution->states.bucket_bytes : 0;
+  if (bucket > 0 && !layout.training->adapts())
+    rows[3]["with"] = fmt::format("gradient buckets, {} bytes a weight", bucket);
   layout.execution.edit().states.whole_at_start = 0;
   const int64_t start = all.peak_bytes - memory_of(MemoryUse::none).peak_bytes;
   if (start > 0) rows[1]["with"] = format_bytes(start) + " at the start alone, before weights are sharded";

@@ -205,7 +205,9 @@ void set_gradients(const PlanRequest& r, SearchProblem& problem, std::vector<std
 
 void narrow_adapters(SearchProblem& problem) {
   Execution& e = problem.execution;
-  if (!e.states.narrow_adapters || problem.training.frozen_format == FrozenFormat::bf16) return;
+  const bool adapters = e.states.narrow_adapters && problem.training.frozen_format != FrozenFormat::bf16;
+  const bool all = e.states.narrow_weights && problem.precision == Precision::bf16;
+  if (!adapters && (!all || problem.training.adapts())) return;
   e.states.weight_bytes = e.states.gradient_bytes = e.states.reduced_bytes = 2;
   e.states.bucket_bytes = std::min<int64_t>(e.states.bucket_bytes, 2);
   e.states.optimizer_bytes = 4 + e.states.bucket_bytes;

@@ -352,6 +352,7 @@ class Execution:
     host_weight_bytes: Optional[int] = None  # bytes of the host's copy of a new weight that the device holds whole
     narrows_experts: Optional[bool] = None  # frozen experts are stored in as few bits as the rest
     flattens_states: Optional[bool] = None  # with ZeRO an optimizer gets its weights as one row, of which it factors nothing
+    narrow_weights: Optional[bool] = None  # in bf16 all weights, their gradients and moments are in 16 bits, if there are no adapters
     narrow_adapters: Optional[bool] = None  # adapters over weights of 4 or 8 bits, their gradients and moments are in 16 bits
     nested_scales: Optional[bool] = None  # scales of frozen weights in 4 bits are quantised again
     whole_table_gradients: Optional[bool] = None  # each tensor rank has the gradient of the whole token table

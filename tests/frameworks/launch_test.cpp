@@ -285,8 +285,98 @@ TEST(Launch, TrlsOwnConfigurationsAndDeepSpeedsNodesAreRead) {
               R"({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto"})");
   const std::string deepspeed = " train.py --deepspeed zero.json" + trl;
   EXPECT_EQ(read_any("own.sh", "deepspeed --num_nodes 2 --num_gpus 8" + deepspeed).layout.data, 16);
-  EXPECT_EQ(read_any("own.sh", "deepspeed --include localhost:0,1" + deepspeed).unknown,
-            std::vector<std::string>{"include"});
+  EXPECT_EQ(read_any("own.sh", "deepspeed --include localhost:4,5" + deepspeed).layout.data, 2);
+  EXPECT_EQ(read_any("own.sh", "deepspeed --include a:0,1@b:3" + deepspeed).layout.data, 3);
+}
+
+// A shell takes digits that touch a redirection for the number of a file.
+TEST(Launch, RedirectionsAndArgumentsOfTheScriptAreNoValues) {
+  recipe_file("zero.json", R"({"zero_optimization": {"stage": 3}})");
+  const std::string line = "torchrun --nproc_per_node 4 sft.py" + std::string(kOf8B) + "--max_length 2048 ";
+  const auto zero = [&](const std::string& end) {
+    return read_any("end.sh", line + "--deepspeed zero.json" + end + "\n").layout.zero;
+  };
+  for (const char* end :
+       {" 2>&1", " > log 2>&1", " 2> err", " 2>&1 | tee log", " $@", " \"$@\"", " \"${@:2}\"", " $*"})
+    EXPECT_EQ(zero(end), 3) << end;
+  const auto recompute = [&](const std::string& end) {
+    return read_any("end.sh", line + "--gradient_checkpointing " + end + "\n").layout.recompute;
+  };
+  EXPECT_EQ(recompute("False > log 2>&1"), Recompute::none);
+  EXPECT_EQ(recompute("True >log 2>&1"), Recompute::full);
+  EXPECT_EQ(read_any("end.sh", line + "--per_device_train_batch_size 8 \\\n> log 2>&1\n").layout.micro_batch,
+            8);
+}
+
+TEST(Launch, DevicesThatALineSeesAreItsRanks) {
+  const std::string line =
+      "torchrun --nproc_per_node gpu sft.py" + std::string(kOf8B) + "--max_length 2048\n";
+  const auto ranks = [](const std::string& text) { return read_any("seen.sh", text).layout.data; };
+  EXPECT_EQ(ranks("CUDA_VISIBLE_DEVICES=2,3 " + line), 2);
+  EXPECT_EQ(ranks("export CUDA_VISIBLE_DEVICES=0\n" + line), 1);
+  EXPECT_EQ(ranks("export CUDA_VISIBLE_DEVICES=$1\n" + line), 0);
+  EXPECT_EQ(ranks("torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 sft.py" + std::string(kOf8B) +
+                  "--max_length 2048\n"),
+            0)
+      << "the cluster says how many nodes there are";
+  const Imported alone = read_any("seen.sh", "python sft.py" + std::string(kOf8B) + "--max_length 2048\n");
+  EXPECT_TRUE(has_note(alone, "nn.DataParallel"));
+}
+
+TEST(Launch, FurtherLinesAndLoopsAreNoted) {
+  const std::string line = "torchrun sft.py" + std::string(kOf8B) + "--max_length ";
+  EXPECT_TRUE(has_note(read_any("two.sh", line + "2048\n" + line + "32768\n"), "the first of 2 lines"));
+  EXPECT_TRUE(has_note(read_any("loop.sh", "for N in 2048 32768; do\n" + line + "$N\ndone\n"),
+                       "sets N in more than"));
+  EXPECT_FALSE(has_note(read_any("one.sh", line + "2048\n"), "lines"));
+}
+
+TEST(Launch, FilesBesideTheScriptByItsFolder) {
+  recipe_file("zero.json", R"({"zero_optimization": {"stage": 2}})");
+  const std::string line = "torchrun sft.py" + std::string(kOf8B) + "--max_length 2048 --deepspeed ";
+  for (const char* folder : {"$(dirname \"$0\")", "$HERE", "${HERE}"})
+    EXPECT_EQ(read_any("in.sh", line + "\"" + folder + "/zero.json\"\n").layout.zero, 2) << folder;
+}
+
+// transformers/training_args.py: fsdp_config is a file, a mapping, or JSON in a text.
+TEST(Launch, FsdpOfTheTrainerAsAMapping) {
+  const std::string recipe =
+      "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 2\nmax_length: 4096\n"
+      "bf16: true\ngradient_checkpointing: false\nfsdp: full_shard auto_wrap\n";
+  EXPECT_EQ(read_any("fsdp.yaml", recipe).layout.recompute, Recompute::none);
+  EXPECT_EQ(
+      read_any("fsdp.yaml", recipe + "fsdp_config:\n  activation_checkpointing: true\n").layout.recompute,
+      Recompute::full);
+  EXPECT_EQ(read_any("fsdp.yaml", recipe + "fsdp_config: '{\"activation_checkpointing\": true}'\n")
+                .layout.recompute,
+            Recompute::full);
+}
+
+// torch 2.15.0, torch/amp/grad_scaler.py: "Attempting to unscale FP16 gradients."
+TEST(Launch, Fp16DoesNotTrainWeightsInFp16) {
+  const auto refused = [](const std::string& types) {
+    return read_any("fp16.sh",
+                    "torchrun sft.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 2 "
+                    "--max_length 2048 " +
+                        types + "\n")
+        .refused.has_value();
+  };
+  EXPECT_TRUE(refused("--bf16 false --fp16 --dtype float16"));
+  EXPECT_FALSE(refused("--bf16 false --fp16 --dtype float32"));
+  EXPECT_FALSE(refused("--bf16 --dtype float16"));
+}
+
+// peft 0.21.2, tuners/lora/model.py: a type without modules of its own is refused unless parameters are
+// named.
+TEST(Launch, AdaptersOnParametersOfExpertsAlone) {
+  const std::string recipe =
+      "model_name_or_path: Qwen/Qwen3-30B-A3B\nper_device_train_batch_size: 2\nmax_length: 4096\nuse_peft: "
+      "true\n";
+  EXPECT_TRUE(read_any("lora.yaml", recipe).refused);
+  const Imported in = read_any(
+      "lora.yaml", recipe + "lora_target_parameters: [mlp.experts.gate_up_proj, mlp.experts.down_proj]\n");
+  EXPECT_FALSE(in.refused);
+  EXPECT_EQ(in.layout.training->adapter_targets, std::vector<AdapterTarget>{AdapterTarget::experts});
 }
 
 TEST(Launch, RecipesOfTrlAreReadAloneAndThoseOfMsSwiftNamed) {

@@ -118,6 +118,27 @@ TEST(Optimizers, OfNarrowStatesHaveNoFewerBytesThanTheyNeed) {
   }
 }
 
+// DDP's buckets are no moments: bitsandbytes has 2 bytes of a weight there, in whatever type weights are.
+TEST(Optimizers, OfNarrowWeightsBesideBucketsHaveTheirMomentsAlone) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout l = one_rank(model);
+  l.execution.edit().states.optimizer_bytes = 6;
+  l.execution.edit().states.bucket_bytes = 2;
+  const auto parameters = double(share_of(model, l).total());
+  for (const int64_t ranks : {1, 8}) {
+    l.data = ranks;
+    const double bucket = ranks > 1 ? 2.0 : 0.0;
+    for (const auto& [kind, moments] : {std::pair{OptimizerKind::adamw, 4.0},
+                                        {OptimizerKind::adamw8, 2.0 + 8.0 / 256},
+                                        {OptimizerKind::sgd, 2.0},
+                                        {OptimizerKind::adafactor, 0.0}}) {
+      l.training.edit().optimizer = kind;
+      const double each = double(footprint_of(model, l).optimizer_bytes) / parameters;
+      EXPECT_NEAR(each, bucket + moments, 0.001) << enum_name(kind) << ranks;
+    }
+  }
+}
+
 // Five steps over a square matrix of width m take 5 m / B of the products of B tokens (Jordan et al. 2024,
 // "Muon: an optimizer for hidden layers", section on overhead).
 TEST(Optimizers, MuonsStepsTakeTheShareThatItsAuthorsSay) {

@@ -182,6 +182,28 @@ TEST(Training, AdaptersTakeLessTimeAndStoredBitsSomeOfItBack) {
   EXPECT_LT(nf4, full);
 }
 
+// As its recipes are imported: all in 16 bits, unless adapters or fp32 are trained.
+TEST(Training, AxolotlTrainsNarrowWeights) {
+  PlanRequest r;
+  r.model.name = "llama3-8b";
+  r.cluster.name = "dgx-h100:1";
+  r.framework = "axolotl";
+  r.global_batch = 64;
+  const auto bytes = [&r] {
+    const StateBytes s = resolve(r)->problem.execution.states;
+    return std::array{s.weight_bytes, s.gradient_bytes, s.optimizer_bytes};
+  };
+  EXPECT_EQ(bytes(), (std::array<int64_t, 3>{2, 2, 4}));
+  r.framework = "transformers-fsdp";
+  const auto wide = bytes();
+  r.framework = "axolotl";
+  r.lora = 16;
+  EXPECT_EQ(bytes(), wide);
+  r.lora = 0;
+  r.precision = Precision::fp32;
+  EXPECT_NE(bytes()[0], 2);
+}
+
 TEST(Training, MuonsStepsTakeTimeAndNarrowMomentsSaveIt) {
   Training t;
   const double adamw = step_of(t);
