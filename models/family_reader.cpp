@@ -33,7 +33,8 @@ std::optional<KeyPlace> find_key(const Config& config, const std::vector<std::st
     }
     // Alternative names are also marked as read if the first has a value.
     const bool has = object.has(rest.c_str());
-    if (has && !first) first = KeyPlace{object, rest};
+    // transformers 5 reads rope_parameters before the older keys.
+    if (has && (!first || path.starts_with("rope_parameters/"))) first = KeyPlace{object, rest};
     if (!has && !object.absent(rest.c_str()) && !null) null = KeyPlace{object, rest};
   }
   return first ? first : null;

@@ -164,7 +164,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   for (const auto& [key, why] : family->refuse) {
     const bool wanted = key.starts_with('!');
     const char* const name = key.c_str() + (wanted ? 1 : 0);
-    if (top.flag_or(name, wanted) != wanted) top.refuse(name, why);
+    if (top.is_flag(name) && top.flag_or(name, wanted) != wanted) top.refuse(name, why);
   }
   const FamilyCode code = family_code(*family);
   if (code.read != nullptr) code.read(reader, draft);

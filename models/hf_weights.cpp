@@ -261,9 +261,9 @@ class LayerTensors {
   }
 
   void add_dense(const std::string& from, const std::string& to, const Mlp& mlp) {
-    linear(from + "gate_proj", to + "up", mlp.ffn_hidden, m_.hidden, false);
-    linear(from + "up_proj", to + "up", mlp.ffn_hidden, m_.hidden, false, mlp.ffn_hidden);
-    linear(from + "down_proj", to + "down", m_.hidden, mlp.ffn_hidden, false);
+    linear(from + "gate_proj", to + "up", mlp.ffn_hidden, m_.hidden, mlp.bias);
+    linear(from + "up_proj", to + "up", mlp.ffn_hidden, m_.hidden, mlp.bias, mlp.ffn_hidden);
+    linear(from + "down_proj", to + "down", m_.hidden, mlp.ffn_hidden, mlp.bias);
   }
 
   void add_experts() {
@@ -272,8 +272,11 @@ class LayerTensors {
     const bool mixtral = names_.experts == ExpertTensors::mixtral;
     const std::string moe = mixtral ? "block_sparse_moe." : "mlp.";
     list_.add(from_ + moe + "gate.weight", to_ + "mlp.router.weight", e.experts, m_.hidden);
+    // EXAONE-MoE's files have no "gate." there.
+    const std::string bias = from_ + moe + "e_score_correction_bias";
     if (e.router_bias)
-      list_.add(from_ + moe + "gate.e_score_correction_bias", to_ + "mlp.router.choice_bias", e.experts);
+      list_.add(has_ && has_(bias) ? bias : from_ + moe + "gate.e_score_correction_bias",
+                to_ + "mlp.router.choice_bias", e.experts);
     for (int64_t i = 0; i < e.experts; ++i) {
       const std::string expert = moe + fmt::format("experts.{}.", i);
       // w1 is the gate; it multiplies w3.
@@ -335,6 +338,9 @@ class LayerTensors {
 }  // namespace
 
 std::string weight_type(const ModelSpec& model) {
+  if (const Family* const own = find_family(model.type); own != nullptr && own->rotates_pairs)
+    refuse_input(fmt::format("model \"{}\"", model.name), "rotary positions of neighbouring pairs",
+                 "those of both halves of a head, as mpt-run has them", "train it from the start");
   ModelSpec m = with_usual_training(model);
   // Weights do not depend on the chunks of the training form.
   m.layers.change([](LayerKind& kind) {

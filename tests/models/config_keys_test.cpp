@@ -236,5 +236,33 @@ TEST(ConfigKeys, WithoutAttentionThereAreNoPositions) {
 
 TEST(Zoo, Mixtral8x22BHasTheVocabularyOfItsFile) { EXPECT_EQ(load_model("mixtral-8x22b").vocab, 32000); }
 
+// transformers 5.24.0: modeling_gpt2.py, modeling_smollm3.py, modeling_qwen3_moe.py, modeling_gemma3.py,
+// modeling_deepseek_v3.py.
+TEST(ConfigKeys, SwitchesOfOtherAttentionAreRefused) {
+  const auto refusal = [](const char* zoo, const char* type, const Json& more) {
+    Json config = write_hugging_face(load_model(zoo), type);
+    config.update(more);
+    return refusal_of(config);
+  };
+  for (const auto& [zoo, type, key, on] :
+       {std::tuple{"gpt2-124m", "gpt2", "scale_attn_by_inverse_layer_idx", true},
+        {"gpt2-124m", "gpt2", "scale_attn_weights", false},
+        {"smollm3-3b", "smollm3", "use_sliding_window", true},
+        {"qwen3-30b-a3b", "qwen3_moe", "use_sliding_window", true},
+        {"gemma3-1b", "gemma3_text", "use_bidirectional_attention", true},
+        {"deepseek-v3", "deepseek_v3", "rope_interleave", false}}) {
+    EXPECT_NE(refusal(zoo, type, {{key, on}}).find(key), std::string::npos) << key;
+    EXPECT_EQ(refusal(zoo, type, {{key, !on}}).find(key), std::string::npos) << key;
+  }
+}
+
+TEST(ConfigKeys, RopeParametersComeBeforeOlderKeys) {
+  Json config = write_hugging_face(load_model("llama3-8b"), "llama");
+  config.erase("rope_scaling");
+  config["rope_theta"] = 10000.0;
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 2e6}};
+  EXPECT_EQ(import_hugging_face(config, "c.json").layers[0].attention->rotary->base, 2e6);
+}
+
 }  // namespace
 }  // namespace mpt::models

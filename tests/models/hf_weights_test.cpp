@@ -62,6 +62,22 @@ TEST(HuggingFaceWeights, TensorsAreCoveredOnceAndAreAllParameters) {
   }
 }
 
+TEST(HuggingFaceWeights, BiasesOfMlpsAreTensors) {
+  ModelSpec model = load_model("llama3-8b");
+  model.layers.change([](LayerKind& kind) { kind.mlp->bias = true; });
+  int biases = 0;
+  for (const HuggingFaceTensor& tensor : hugging_face_tensors(model))
+    biases +=
+        tensor.source.find("mlp.") != std::string::npos && tensor.source.ends_with("_proj.bias") ? 1 : 0;
+  EXPECT_EQ(biases, 3 * 32);
+}
+
+// Classes that turn neighbouring pairs of a head, as modeling_ernie4_5.py of transformers 5.24.0 says.
+TEST(HuggingFaceWeights, ModelsThatRotatePairsAreRefused) {
+  EXPECT_THROW(hugging_face_tensors(load_model("ernie-4.5-0.3b")), UserError);
+  EXPECT_THROW(hugging_face_tensors(load_model("glm4-9b")), UserError);
+}
+
 TEST(HuggingFaceWeights, OtherModelsAreRefusedByWhatTheyHave) {
   for (const char* name : {"bloom-176b", "falcon-7b", "gpt-neox-20b"})
     EXPECT_THROW(hugging_face_tensors(load_model(name)), UserError) << name;
