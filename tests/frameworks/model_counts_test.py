@@ -34,6 +34,7 @@ LATENT = {**DENSE, "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 
           "moe_intermediate_size": 48, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
           "first_k_dense_replace": 1}
 DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 24, "linear_conv_kernel_dim": 4}
+MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 4, 4]}
 
 # By the type: keys of its configuration.
 MODELS = {
@@ -136,6 +137,44 @@ MODELS = {
     "gemma4_text small": {**HEADS, "global_head_dim": 32, "num_hidden_layers": 12, "sliding_window": 32, "hidden_size_per_layer_input": 16,
                           "vocab_size_per_layer_input": 200, "num_kv_shared_layers": 4, "use_double_wide_mlp": True,
                           "enable_moe_block": False},
+    "ministral": {**HEADS, "sliding_window": 32},
+    "cwm": {**HEADS, "sliding_window": 32},
+    "vaultgemma": {**HEADS, "sliding_window": 32},
+    "exaone": HEADS,
+    "internlm3": {**HEADS, "attention_bias": True, "mlp_bias": True},
+    "iquestcoder": HEADS,
+    "helium": {**DENSE, "head_dim": 16},
+    "jais2": DENSE,
+    "cohere": DENSE,
+    "hyperclovax": HEADS,
+    "gpt_neo": {"hidden_size": 64, "num_layers": 4, "num_heads": 4, "vocab_size": 256, "max_position_embeddings": 256,
+                "attention_types": [[["global", "local"], 2]], "window_size": 32},
+    "codegen": {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 256, "n_positions": 256, "rotary_dim": 4},
+    "youtu": {key: value for key, value in LATENT.items() if "expert" not in key and "group" not in key and not key.startswith("moe")},
+    "sarvam_mla": {**LATENT, "q_lora_rank": None},
+    "sarvam_moe": {**HEADS, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
+    "mellum": {**EXPERTS, "sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "flex_olmo": {**DENSE, "num_experts": 8, "num_experts_per_tok": 2},
+    "granitemoeshared": {**DENSE, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 72},
+    "aria_text": {**HEADS, "moe_num_experts": 8, "moe_topk": 2},
+    "lfm3": {**HEADS, "sliding_window": 32, "num_hidden_layers": 6,
+             "rope_parameters": {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("full_attention", "sliding_attention")}},
+    "gemma4_unified_text": {**HEADS, "global_head_dim": 32, "num_hidden_layers": 12, "sliding_window": 32, "num_kv_shared_layers": 4,
+                            "use_double_wide_mlp": True},
+    "emu3_text_model": HEADS,
+    "qwen2_5_omni_text": {**DENSE, "rope_parameters": {**MROPE, "mrope_section": [4, 2, 2]}},
+    "qwen3_omni_moe_text": EXPERTS,
+    "glm4v_text": {**DENSE, "rope_parameters": {**MROPE, "mrope_section": [4, 2, 2]}},
+    "glm4v_moe_text": {**HEADS, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                       "rope_parameters": {**MROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 2, 2]}},
+    "glm_ocr_text": {**HEADS, "rope_parameters": MROPE},
+    "paddleocr_vl_text": {**HEADS, "rope_parameters": MROPE},
+    "hunyuan_vl_text": {**HEADS, "rope_parameters": MROPE},
+    "cosmos3_edge_text": {**DENSE, "head_dim": 128},
+    "deepseek_ocr2_text": {**DENSE, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                           "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
+    "granite_docling_text": DENSE,
+    "granite4_vision_text": DENSE,
     "deepseek_v4": {**{key: value for key, value in HEADS.items() if key != "intermediate_size"}, "num_key_value_heads": 1, "head_dim": 32, "q_lora_rank": 32, "qk_rope_head_dim": 8, "moe_intermediate_size": 48,
                     "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "o_groups": 2, "o_lora_rank": 16, "index_n_heads": 2,
                     "index_head_dim": 16, "index_topk": 8, "sliding_window": 32, "num_hash_layers": 1, "num_hidden_layers": 3,
@@ -157,6 +196,34 @@ def described(program, config, as_type, folder):
     return json.loads(result.stdout)
 
 
+# Classes of text models that no automatic class knows.
+TEXT_CLASSES = {"emu3_text_model": "Emu3ForCausalLM", "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+                "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel", "paddleocr_vl_text": "PaddleOCRTextModel",
+                "deepseek_ocr2_text": "DeepseekOcr2TextModel", "granite4_vision_text": "Granite4VisionTextModel"}
+
+
+def with_head(config):
+    """The text model of a type for images and text, whose head is a part of the whole model."""
+    import torch
+    import transformers
+
+    class WithHead(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            cls = getattr(transformers, TEXT_CLASSES.get(config.model_type, ""), None)
+            make = cls._from_config if cls else transformers.AutoModel.from_config
+            self.model = make(config, attn_implementation="eager")
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            if getattr(config, "tie_word_embeddings", False):
+                self.lm_head.weight = self.model.get_input_embeddings().weight
+
+        def forward(self, input_ids, labels, use_cache):
+            logits = self.lm_head(self.model(input_ids=input_ids, use_cache=use_cache).last_hidden_state)
+            return transformers.modeling_outputs.CausalLMOutput(loss=torch.nn.functional.cross_entropy(logits[0], labels[0]))
+
+    return WithHead()
+
+
 def transformers_model(config):
     """Of the class for causal language models, which the automatic one does not know for all; experts run one by one."""
     import torch
@@ -164,7 +231,10 @@ def transformers_model(config):
     torch.manual_seed(1)
     config._experts_implementation = "eager"
     automatic = type(config) in transformers.AutoModelForCausalLM._model_mapping
-    cls = transformers.AutoModelForCausalLM if automatic else getattr(transformers, type(config).__name__.replace("Config", "ForCausalLM"))
+    name = TEXT_CLASSES.get(config.model_type, type(config).__name__.replace("Config", "ForCausalLM"))
+    cls = transformers.AutoModelForCausalLM if automatic else getattr(transformers, name, None)
+    if cls is None or name.endswith("Model"):
+        return with_head(config).float().train()
     make = cls.from_config if automatic else cls._from_config
     return make(config, attn_implementation="eager").float().train()
 
