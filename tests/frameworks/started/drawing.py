@@ -15,10 +15,10 @@ WINDOWS = ("mistral, window", "gemma3, windows")
 MIXED = ("gemma2, soft caps", "bamba, mamba", "nemotron-h, mamba")
 # Types that AutoModel runs by transformers' classes: each has a case in drawn.json.
 TYPES = ("granite", "starcoder2", "phi", "cohere2, windows", "exaone4", "smollm3", "apertus", "olmo3, windows", "glm", "stablelm", "nemotron", "gpt-neox", "bloom",
-         "mpt", "falcon", "gpt-j", "falcon-h1, mamba", "lfm2, convolutions", "granite-moe", "exaone-moe, windows", "lfm2-moe, convolutions")
+         "mpt", "falcon", "gpt-j", "falcon-h1, mamba", "lfm2, convolutions")
 # MPT does not read router_aux_loss_coef of these types, so that other exports train a balance loss that config.json has not.
 NO_BALANCE = ("qwen3-moe", "gpt-oss, sinks")
-EXPERTS = ("mixtral", *NO_BALANCE, "granite-moe", "exaone-moe, windows", "lfm2-moe, convolutions")
+EXPERTS = ("mixtral", *NO_BALANCE)
 # Where plans share states out in groups, the nodes.
 TWO_NODES = os.path.join(os.path.dirname(KEPT), "two_nodes.json")
 # Axes that a framework's plans may have, and its models.

@@ -43,7 +43,6 @@ KINDS = {
         "index_n_heads": 2, "index_head_dim": 16, "index_topk": 4, "mlp_layer_types": ["dense"] * 4}),
     "gpt-oss, sinks": ("gpt_oss", {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "attn_implementation": "eager"}),
     "granite": ("granite", {**NO_HEAD_DIM, **GRANITE}),
-    "granite-moe": ("granitemoe", {**NO_HEAD_DIM, **GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "starcoder2": ("starcoder2", {**NO_HEAD_DIM, "sliding_window": None, "use_bias": True}),
     "phi": ("phi", NO_HEAD_DIM),
     "cohere2, windows": ("cohere2", {**NO_HEAD_DIM, **WINDOWS, "logit_scale": 0.25}),
@@ -62,8 +61,6 @@ KINDS = {
     "falcon": ("falcon", {**NO_HEAD_DIM, "new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False, "num_key_value_heads": ABSENT}),
     "falcon-h1, mamba": ("falcon_h1", {**MAMBA, "mamba_d_ssm": 64}),
     "lfm2, convolutions": ("lfm2", {**NO_HEAD_DIM, **CONVOLUTIONS, "block_multiple_of": 16}),
-    "lfm2-moe, convolutions": ("lfm2_moe", {**NO_HEAD_DIM, **CONVOLUTIONS, **EXPERTS, "num_experts": 4, "num_dense_layers": 1}),
-    "exaone-moe, windows": ("exaone_moe", {**EXPERTS, **WINDOWS, "num_experts": 4, "num_shared_experts": 1, "first_k_dense_replace": 1}),
 }
 
 
