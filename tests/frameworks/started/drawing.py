@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws small requests, and plans and exports them: each case is a folder that exported.py starts. A case follows from its seed and number alone.
 
-Cases that failed are kept in drawn.json, by their name: framework, model, options of mpt-plan, and a phrase of the error that is known of it."""
+Cases that failed, and one or two of each type that AutoModel runs by transformers' classes, are kept in drawn.json, by their name: framework, model, options of mpt-plan, and a phrase of the error that is known of it."""
 
 import json
 import os
@@ -13,6 +13,9 @@ KEPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drawn.json")
 ALL = ("llama", "llama tied", "qwen3", "mixtral")
 WINDOWS = ("mistral, window", "gemma3, windows")
 MIXED = ("gemma2, soft caps", "bamba, mamba", "nemotron-h, mamba")
+# Types that AutoModel runs by transformers' classes: each has a case in drawn.json.
+TYPES = ("granite", "starcoder2", "phi", "cohere2, windows", "exaone4", "smollm3", "apertus", "olmo3, windows", "glm", "stablelm", "nemotron", "gpt-neox", "bloom",
+         "mpt", "falcon", "gpt-j", "falcon-h1, mamba", "lfm2, convolutions")
 # MPT does not read router_aux_loss_coef of these types, so that other exports train a balance loss that config.json has not.
 NO_BALANCE = ("qwen3-moe", "gpt-oss, sinks")
 EXPERTS = ("mixtral", *NO_BALANCE)

@@ -16,10 +16,6 @@ from .harness import Case, Seen, norm_of, require
 FRAMEWORK = "exported"
 FOLDER = os.environ.get("MPT_EXPORTED", "")
 SAME = "Loss, gradients and norm are those of one process."
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
-                 "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                 "gemma2": "Gemma2ForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "bamba": "BambaForCausalLM",
-                 "nemotron_h": "NemotronHForCausalLM"}
 EAGER = ("gpt_oss", "gemma2")  # of which other attention leaves a part out
 
 
@@ -55,10 +51,10 @@ def package_version():
 def write_models(folder):
     """config.json of each model that is drawn."""
     from . import hf_models
-    for name in (*drawing.ALL, "mistral", *drawing.WINDOWS, *drawing.MIXED, *drawing.NO_BALANCE):
-        kind, values = hf_models.KINDS[name]
-        values = {**hf_models.BASE, "vocab_size": 256, **values, "architectures": [ARCHITECTURES[kind]]}
-        values.pop("attn_implementation")
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as architectures
+    for name in (*drawing.ALL, "mistral", *drawing.WINDOWS, *drawing.MIXED, *drawing.NO_BALANCE, *drawing.TYPES):
+        kind, values, _ = hf_models.values_of(name, vocab_size=256)
+        values["architectures"] = [architectures[kind]]
         if "num_experts_per_tok" in values:  # a balance loss is of a micro-batch, so that no layout has that of one process
             values["router_aux_loss_coef"] = 0.0
         config = hf_models.AutoConfig.for_model(kind, **values)

@@ -4,6 +4,8 @@
 Weights, tokens and gradients of one process are those of transformers' model, in the names of AutoModel's class by its own adapter."""
 
 import contextlib
+import functools
+import inspect
 import os
 import types
 import unittest.mock
@@ -16,6 +18,8 @@ FRAMEWORK = "exported"
 CASES = [case for case in exported.CASES if case.axes["framework"] == "automodel"]
 SCHEDULES = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved": "ScheduleInterleaved1F1B",
              "zb-interleaved": "ScheduleInterleavedZeroBubble", "zb-v": "ScheduleZBVZeroBubble"}
+
+OUTPUTS = ("o_proj", "self_attn.dense", "attention.dense", "out_proj")  # of attention
 
 IN_FP32 = ["--model.torch_dtype=float32", "--distributed.mp_policy._target_=torch.distributed.fsdp.MixedPrecisionPolicy",
            "--distributed.mp_policy.param_dtype=float32", "--distributed.mp_policy.reduce_dtype=float32"]
@@ -48,6 +52,7 @@ def on_cpu():
     """The CPU in place of the GPU that setup() takes."""
     import torch
     from nemo_automodel._transformers import auto_model
+    from nemo_automodel.components.checkpoint.checkpointing import Checkpointer
     from nemo_automodel.components.models.gpt_oss import rope_utils
     from nemo_automodel.recipes.llm import train_ft
     cpu = torch.device("cpu")
@@ -63,7 +68,17 @@ def on_cpu():
             stack.enter_context(unittest.mock.patch.object(auto_model, name, lambda *words, real=real, **options: real(*words, **{**options, "device": cpu})))
         stack.enter_context(unittest.mock.patch.object(train_ft, "initialize_distributed", lambda **_: place))
         stack.enter_context(unittest.mock.patch.object(rope_utils.RotaryEmbedding, "device", property(lambda _: cpu, lambda *_: None), create=True))
+        stack.enter_context(unittest.mock.patch.object(Checkpointer, "initialize_model_weights", staticmethod(
+            lambda model, *words, real=Checkpointer.initialize_model_weights, **options: real(with_buffers(model, cpu), *words, **options))))
         yield
+
+
+def with_buffers(model, device):
+    """The model, which initializes its buffers there: its own classes take the GPU."""
+    start = getattr(model, "initialize_weights", None)
+    if start and "buffer_device" in inspect.signature(start).parameters:
+        model.initialize_weights = functools.partial(start, buffer_device=device)
+    return model
 
 
 def alone(case):
@@ -82,7 +97,7 @@ def alone(case):
     def adapted(tensors):
         with torch.no_grad():
             tensors = adapter.from_hf(as_written({name: value.detach() for name, value in tensors.items()})) if adapter else tensors
-        return {name: value.detach().clone() for name, value in tensors.items() if name in names}
+        return {name: None if value is None else value.detach().clone() for name, value in tensors.items() if name in names}
     weights = adapted(dict(model.named_parameters()))
     require(names == set(weights), f"other weights than transformers': {sorted(names ^ set(weights))[:4]}")
     torch.save(weights, os.path.join(folder_of(case), "weights.pt"))
@@ -178,8 +193,16 @@ def run(case, rank):
 
 def layers_of(part):
     inner = getattr(part, "module", part)
-    inner = getattr(inner, "model", inner)
-    return getattr(inner, "language_model", inner).layers
+    inner = next((getattr(inner, name) for name in ("model", "gpt_neox", "transformer") if hasattr(inner, name)), inner)
+    inner = getattr(inner, "language_model", inner)
+    return next(getattr(inner, name) for name in ("layers", "h", "blocks") if hasattr(inner, name))
+
+
+def mlp_of(layer):
+    """What a layer runs last."""
+    name = next(name for name in ("mlp", "feed_forward", "block_sparse_moe", "ffn") if hasattr(layer, name))
+    module = getattr(layer, name)
+    return getattr(module, "_checkpoint_wrapped_module", module)
 
 
 def watched(recipe):
@@ -189,7 +212,7 @@ def watched(recipe):
         layers = layers_of(part)
         for name, layer in layers.items() if hasattr(layers, "items") else enumerate(layers):
             module = getattr(layer, "_checkpoint_wrapped_module", layer)
-            getattr(module.mlp, "_checkpoint_wrapped_module", module.mlp).register_forward_pre_hook(
+            mlp_of(module).register_forward_pre_hook(
                 lambda _, words, options, name=name: seen.setdefault(name, []).append((words or tuple(options.values()))[0].shape[1]), with_kwargs=True)
     return seen
 
@@ -200,7 +223,7 @@ def active(case, recipe, watch):
     sizes = {"tensor": mesh.tp_size, "pipeline": mesh.pp_size, "context": mesh.cp_size, "expert": mesh.ep_size}
     for axis, size in sizes.items():
         require(size == layout[axis], f"{size} ranks of {axis}")
-    matrices = [(name, weight) for part in recipe.model_parts for name, weight in part.named_parameters() if "o_proj" in name and weight.ndim == 2]
+    matrices = [(name, weight) for part in recipe.model_parts for name, weight in part.named_parameters() if any(part in name for part in OUTPUTS) and weight.ndim == 2]
     if layout["zero"]:
         for name, weight in matrices:
             shares = {axis: weight.device_mesh[axis].size() for axis, kind in zip(weight.device_mesh.mesh_dim_names, weight.placements) if isinstance(kind, Shard)} \
