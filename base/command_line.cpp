@@ -227,8 +227,7 @@ void check_values(const CLI::App& app, int argc, char** argv) {
       if (equals == std::string::npos && i + 1 == argc) continue;
       const std::string value = equals == std::string::npos ? argv[i + 1] : word.substr(equals + 1);
       const std::string list = "," + value + ",";
-      if (!value.empty() && (option->get_delimiter() != ',' || list.find(",,") == std::string::npos))
-        continue;
+      if (!value.empty() && (option->get_delimiter() != ',' || list.find(",,") > list.size())) continue;
       refuse_input(name, "\"" + value.substr(0, 40) + "\"",
                    value.empty() ? "a value" : "values with one comma between two of them",
                    !value.empty()           ? ""

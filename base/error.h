@@ -99,8 +99,7 @@ std::string did_you_mean(std::string_view text, const std::vector<std::string>& 
 inline std::string one_of(const std::vector<std::string>& known) { return "one of " + joined(known, ", "); }
 
 namespace detail {
-[[noreturn]] void check_failed(const char* expression, const char* file, int line,
-                               const std::string& message);
+[[noreturn]] void check_failed(const char* text, const char* file, int line, const std::string& message);
 }  // namespace detail
 
 /// The text of an exception of a run. "std::bad_alloc" of the standard library is replaced by a sentence.

@@ -58,8 +58,7 @@ def as_a_user_asks(run):
     release did otherwise than today's stays."""
     request = run["request"]
     of_release = OF_OLDER_RELEASES | ({"loss=fused", "loss=fp32"} if request["framework"] == "torchtitan" else set())
-    kept = [setting for setting in request.get("execution", []) if setting in of_release]
-    return {**run, "request": {**request, "execution": kept}}
+    return {**run, "request": {**request, "execution": ([setting for setting in request.get("execution", []) if setting in of_release])}}
 
 
 def even_stages(layers, stages):

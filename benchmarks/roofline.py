@@ -44,8 +44,7 @@ def between(grid, value):
     """The two grid points around a value, and the share of the second, on a logarithmic scale."""
     upper = min(max(bisect.bisect_left(grid, value), 1), len(grid) - 1)
     low, high = grid[upper - 1], grid[upper]
-    share = (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
-    return upper - 1, upper, min(max(share, 0.0), 1.0)
+    return upper - 1, upper, min(max(((math.log(value) - math.log(low)) / (math.log(high) - math.log(low))), 0.0), 1.0)
 
 
 def ends(place):

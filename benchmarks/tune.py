@@ -127,8 +127,7 @@ def main():
     asked = parser.parse_args()
     program = os.path.join(asked.programs, "mpt-plan")
     with tempfile.TemporaryDirectory() as scratch:
-        rows = truths(program, asked.truths, scratch)
-        text = page(rows, kills(program, asked.kills, scratch), asked.kills)
+        text = page(truths(program, asked.truths, scratch), kills(program, asked.kills, scratch), asked.kills)
     if asked.page:
         pathlib.Path(asked.page).write_text(text, encoding="utf-8")
     print(text, end="")

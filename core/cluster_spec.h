@@ -69,8 +69,7 @@ struct ClusterDefect {
 std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster);
 
 /// One cluster of several, joined by a link that each of them has once.
-ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec>& parts,
-                          const LinkLevel& link);
+ClusterSpec join_clusters(const std::string& as, const std::vector<ClusterSpec>& parts, const LinkLevel& by);
 /// The cluster with its groups in another order, or with some of them. With one group it is no longer mixed.
 ClusterSpec with_groups(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups);
 /// The cluster as the ranks of one group see it: the group's device and network, and the joining link. A

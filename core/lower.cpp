@@ -358,8 +358,7 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
   check_arguments(layout, schedule, footprints);
   StepProgram program = Lowering(layout, schedule, footprints.front().tied_embedding_bytes > 0).run();
   set_bytes(footprints, program);
-  if (auto defect = find_defect(program))
-    MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);
+  if (auto defect = find_defect(program)) MPT_CHECK(false, "a lowered program has a defect: {}", *defect);
   return program;
 }
 

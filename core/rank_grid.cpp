@@ -5,9 +5,8 @@
 
 namespace mpt {
 
-RankGrid::RankGrid(const Layout& layout)
-    : degree_{layout.tensor, layout.context, layout.data, layout.pipeline} {
-  const bool data_outermost = layout.order == RankOrder::data_outermost;
+RankGrid::RankGrid(const Layout& l) : degree_{l.tensor, l.context, l.data, l.pipeline} {
+  const bool data_outermost = l.order == RankOrder::data_outermost;
   const Axis innermost_first[] = {Axis::tensor, Axis::context, data_outermost ? Axis::pipeline : Axis::data,
                                   data_outermost ? Axis::data : Axis::pipeline};
   int64_t stride = 1;

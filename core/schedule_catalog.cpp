@@ -98,10 +98,8 @@ const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
 }
 
 // `equal_rounds`: torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B, number_of_rounds.
-Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
-                       bool equal_rounds) {
-  if (!equal_rounds || entry.generate_in_groups == nullptr)
-    return entry.generate(ranks, chunks, micro_batches);
+Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches, bool equal) {
+  if (!equal || entry.generate_in_groups == nullptr) return entry.generate(ranks, chunks, micro_batches);
   const int rounds = std::max(1, micro_batches / ranks);
   return entry.generate_in_groups(ranks, chunks, micro_batches, (micro_batches + rounds - 1) / rounds);
 }

@@ -50,8 +50,7 @@ const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks);
 
 /// `equal_rounds`: PyTorch's interleaved classes deal m micro-batches to p ranks in max(1, m / p) rounds of
 /// equal size. Otherwise groups have p micro-batches, and the last one may be smaller.
-Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches,
-                       bool equal_rounds);
+Schedule make_schedule(const ScheduleEntry& entry, int ranks, int chunks, int micro_batches, bool equal);
 
 /// A smaller number of micro-batches with which every rank holds the same, in the same number of transfer
 /// slots. A schedule that repeats: three rounds of the pipeline and the last, broken one.

@@ -122,8 +122,7 @@ class StagePieces {
   // Parameters by which the shares of a piece exceed it if shares are whole rows.
   int64_t padding(const Layout& layout, const Piece& piece, bool without_table, bool of_experts) const;
   /// Also sets what each piece has while it runs.
-  StateCounts state_counts(const Layout& layout, const StageContent& content,
-                           std::vector<Held>& pieces) const;
+  StateCounts state_counts(const Layout& layout, const StageContent& content, std::vector<Held>& held) const;
   void set_at_work(const Layout& layout, Held& piece, int64_t parameters, int64_t whole, int64_t share,
                    int64_t frozen_bytes, bool ties) const;
   /// Parameters of the token table on other tensor ranks. This rank has their gradients, too.

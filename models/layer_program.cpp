@@ -229,8 +229,7 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (fp32) {
     // In addition to the logits: their fp32 copy, which becomes the softmax, and in the backward its
     // gradient. If all of that is done in place, the gradient in 16 bits replaces the logits.
-    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4),
-                  more = kept.logit_copies + split - 1;
+    const auto copy = LayerBuilder::rounded(b.tokens() * columns * 4), more = kept.logit_copies + split - 1;
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
     loss.forward_workspace_bytes += frees ? b.bytes(cast_first ? rows : columns) + copy : more * copy;

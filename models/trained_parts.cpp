@@ -36,8 +36,7 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   const bool was_local = input_is_local_;
   const int64_t rank = layout_.training->adapter_rank, all_ranks = rank * products_of(sizes, execution());
   const bool rows = sizes.parallel == Parallel::rows;
-  const int64_t narrow = rows ? all_ranks : share(all_ranks),
-                wide = rows ? share(sizes.columns) : sizes.columns;
+  const auto narrow = rows ? all_ranks : share(all_ranks), wide = rows ? share(sizes.columns) : sizes.columns;
   const auto add_product = [&](std::string_view name, int64_t columns, int64_t inner) -> Operator& {
     OperatorShape s = shape(OperatorKind::linear, columns);
     s.inner = inner;

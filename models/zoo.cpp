@@ -134,8 +134,7 @@ std::optional<std::filesystem::path> cached_config(std::string id) {
 }  // namespace
 
 ImportedModel read_model(Json whole, const std::string& file, const std::string& as) {
-  const bool in_4_bits = whole.is_object() && whole.contains("quantization_config") &&
-                         whole["quantization_config"].dump().find("bitsandbytes") != std::string::npos;
+  const bool in_4_bits = whole.is_object() && whole.dump().find("bitsandbytes") < std::string::npos;
   const Json json = without_quantised_names(std::move(whole), file);
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));

@@ -131,6 +131,8 @@ class BridgeFields {
       const PythonFile python = read_python(file);
       take_names(python.values);
       for (const PythonFunction& function : python.functions) {
+        for (const PythonUnread& unread : function.unread)
+          notes_.push_back(unread.text + " was not understood");
         take_names(function.names);
         take_names(Json::array({function.result}));
         all_read_ = all_read_ && function.unread.empty();
@@ -174,6 +176,11 @@ class BridgeFields {
 
   void finish() {
     set_precision();
+    // config.py, runtime_config_update: either section turns both on.
+    for (const std::string name : {"use_distributed_optimizer", "overlap_param_gather"})
+      for (const char* section : {"ddp.", "optimizer."})
+        if (const auto* given = find_value(given_, section + name); given != nullptr && *given == Json(true))
+          set(name, "True", true);
     if (called_) refuse_unknown_recipe();
     // src/megatron/bridge/models/transformer_config.py, _set_moe_expert_tensor_parallel_default()
     if (!flags_.has("expert-tensor-parallel-size") && flags_.find("expert-model-parallel-size") != "1" &&
@@ -236,8 +243,11 @@ class BridgeFields {
   }
 
   static bool says_sizes(const std::string& text) {
-    return text.find("num_layers =") != std::string::npos || text.find("num_layers=") != std::string::npos ||
-           text.find("num_layers:") != std::string::npos;
+    for (size_t at = text.find("num_layers"); at < text.size(); at = text.find("num_layers", at + 1)) {
+      const char next = text[std::min(text.find_first_not_of(' ', at + 10), text.size() - 1)];
+      if ((next == '=' || next == ':') && (at == 0 || !is_name_part(text[at - 1]))) return true;
+    }
+    return false;
   }
 
   // Takes configurations, and checkpoints of the Hugging Face hub, from the values that a file names.
@@ -259,6 +269,8 @@ class BridgeFields {
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
+      // NeMo's plugins are the precision.
+      if (path.starts_with("trainer.plugins")) path = "mixed_precision" + path.substr(15);
       budget_.spend(path.size());
       if (path == "peft" && value.is_object()) {
         peft_ = value;

@@ -238,8 +238,7 @@ int64_t scheduled_batch(const MegatronFlags& f) {
       const std::string number = colon == std::string::npos ? "" : step.text.substr(colon + 1);
       const bool digits =
           !number.empty() && number.size() < 9 && number.find_first_not_of("0123456789") == std::string::npos;
-      if (!digits)
-        f.refuse("step-batch-size-schedule", "a start and a batch size each, such as 0:384 200B:768");
+      if (!digits) f.refuse("step-batch-size-schedule", "starts with batch sizes, such as 0:384 200B:768");
       batch = std::stoll(number);
     }
   return batch;

@@ -72,8 +72,7 @@ class ShellReader {
         skip_to_line_end();
       } else if (!is_list_ && (c == '<' || c == '>')) {
         const bool touches = !command.empty() && is_name_part(text_[at_ - 1]);  // "2>": not a word
-        if (touches && command.back().text.find_first_not_of("0123456789") == std::string::npos)
-          command.pop_back();
+        if (touches && number_of<uint32_t>(command.back().text)) command.pop_back();
         read_redirection();
       } else if (read_bracketed(command)) {  // NOLINT(bugprone-branch-clone): read in this order
         continue;
@@ -484,8 +483,7 @@ std::vector<std::string> notes_of_words(const ShellCommand& command) {
     after_flag = after_flag || word.text.starts_with("--");
     // The user who starts the script gives "$@".
     const bool is_open = word.unknown.size() == 1 && *word.unknown.begin() == word.text && word.text != "$@";
-    const bool is_list =
-        word.text.find("ARG") != std::string::npos || word.text.find("OPT") != std::string::npos;
+    const bool is_list = word.text.find("ARG") < word.text.size() || word.text.find("OPT") < word.text.size();
     if (is_open && (!after_flag || is_list)) left_open.insert(word.text);
   }
   std::vector<std::string> notes;

@@ -60,8 +60,7 @@ Json plain_scalar(std::string text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   // YAML 1.1 and Python take 500_000.
-  if (text.find_first_not_of("0123456789_") == std::string::npos && text.front() != '_')
-    std::erase(text, '_');
+  if (text.find_first_not_of("0123456789_") > text.size() && text.front() != '_') std::erase(text, '_');
   if (const auto whole = number_of<int64_t>(text)) return *whole;
   if (const auto real = number_of<double>(text)) return *real;
   return text;

@@ -193,10 +193,9 @@ const ModelVerdict& verdict_on(const Framework& framework, const ModelSpec& mode
   return answers.back().verdict;
 }
 
-bool trains(const Framework& framework, const ModelSpec& model, const Training& training,
-            Precision precision) {
+bool trains(const Framework& framework, const ModelSpec& model, const Training& training, Precision type) {
   return !supports_training(framework, training) &&
-         !supports_model(framework, trained_by(framework, model), precision);
+         !supports_model(framework, trained_by(framework, model), type);
 }
 
 std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,

@@ -204,6 +204,8 @@ Broken zero_rule(const Abilities& a, const Layout& l, const Sharing& s) {
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
   if (s.offload && a.zero_with_offload.empty())
     return {"offload", "has no offload of optimizer states alone"};
+  if (l.pipeline > 1 && contains(a.unplanned_zero_in_pipeline, s.zero))
+    return {"unplanned", "may have ZeRO {} with pipeline parallelism, which MPT does not plan", s.zero};
   if (!contains(l.pipeline > 1 ? a.zero_in_pipeline : a.zero, s.zero))
     return {"zero", l.pipeline > 1 ? "has no ZeRO {} with pipeline parallelism" : "has no ZeRO {}", s.zero};
   if (s.zero == 0 && a.plain_replicas_alone && !alone)
@@ -357,10 +359,9 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   return check_combination(framework, model.type, traits_of(model) | (traits_of(layout) & ~kSharingTraits));
 }
 
-std::optional<Rejection> check_combination(const Framework& framework, const std::string& type,
-                                           Traits traits) {
+std::optional<Rejection> check_combination(const Framework& framework, const std::string& type, Traits has) {
   const Abilities& a = framework.abilities;
-  if (const int at = broken_rule(a.combinations, type, traits); at >= 0) {
+  if (const int at = broken_rule(a.combinations, type, has); at >= 0) {
     const CombinationRule& rule = a.combinations[size_t(at)];
     if (rule.outcome == Outcome::refuses) return refuse(framework, "combination", rule.what);
     if (rule.outcome == Outcome::unplanned)
@@ -378,11 +379,11 @@ std::optional<Rejection> check_combination(const Framework& framework, const std
                   fmt::format("{} in {}: it {} ({})", does, framework.version, rule.what,
                               rule.seen.substr(0, rule.seen.find(';'))));
   }
-  if (is_judged(a.judged, traits)) return std::nullopt;
+  if (is_judged(a.judged, has)) return std::nullopt;
   return Rejection{
       "not judged", -1, 0.0, 0.0,
       fmt::format("MPT has not judged {} with {} together: no run and no line shows that it trains them",
-                  framework.title, unjudged(a.judged, traits))};
+                  framework.title, unjudged(a.judged, has))};
 }
 
 bool refuses_sharding(const Framework& framework, const ModelSpec& model, const Layout& layout,

@@ -29,8 +29,7 @@ ModelVerdict verdict_on(const Framework& framework, const ModelSpec& model, cons
 ModelSpec trained_by(const Framework& framework, ModelSpec model);
 
 /// Whether a framework trains the model so, whether or not MPT writes its files.
-bool trains(const Framework& framework, const ModelSpec& model, const Training& training,
-            Precision precision);
+bool trains(const Framework& framework, const ModelSpec& model, const Training& training, Precision type);
 /// Frameworks that train the model in this way; those with an export for it come first.
 std::vector<std::string> frameworks_that_train(const ModelSpec& model, const Training& training,
                                                Precision precision);
@@ -41,8 +40,7 @@ std::optional<Rejection> lacks_model(const Framework& framework, const ModelSpec
 void check_own_runtime(const ModelSpec& model);
 
 /// Whether it has the model and computes products in this precision.
-std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
-                                        Precision precision);
+std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model, Precision type);
 
 /// Whether it trains in this way, in any layout.
 std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
@@ -86,8 +84,7 @@ bool takes_micro_batch_groups(const Layout& layout, const Workload& workload, in
 
 /// Whether parts of layout and model work together: traits_of() of a model of `type`, of a layout and, if
 /// known, of a leaf.
-std::optional<Rejection> check_combination(const Framework& framework, const std::string& type,
-                                           Traits traits);
+std::optional<Rejection> check_combination(const Framework& framework, const std::string& type, Traits has);
 
 /// Whether check_combination() refuses nothing, without a reason.
 bool combines(const Framework& framework, const std::string& type, Traits traits);

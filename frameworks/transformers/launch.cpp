@@ -328,17 +328,7 @@ std::optional<Imported> read_launch(const std::vector<ShellCommand>& commands,
   for (const auto& [name, words] : shell_variables(read_file(script, kMostImportedBytes), script, budget))
     if (contains(launch_words("variables"), Json(name)) && words.size() == 1)
       first->options.emplace(lower_case(name), plain_scalar(words.front().text));
-  const auto launches = [](const std::string& w) {
-    return w.find("launch") < w.size() || w.find("distributed.run") < w.size() ||
-           w.find("deepspeed") < w.size();
-  };
-  if (first->names("/python") || first->names("/python3"))
-    if (!any_of(first->plain, launches))
-      notes.emplace_back(
-          "python starts one process, whose Trainer spreads batches over the GPUs of its node by "
-          "nn.DataParallel: priced as DDP");
-  if (others > 0)
-    notes.push_back(fmt::format("the first of {} lines that start trainings is read", others + 1));
+  if (others > 0) notes.push_back(fmt::format("the first of {} launches is read", others + 1));
   Imported in = read_line(std::move(*first), script);
   in.notes.insert(in.notes.end(), notes.begin(), notes.end());
   return in;

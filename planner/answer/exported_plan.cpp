@@ -136,8 +136,7 @@ ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& p
   ExportedPlan all{&target, mismatch(target, plan), std::move(written.files), std::move(written.needs),
                    std::move(written.warnings)};
   for (const std::string& note : plan.notes)
-    if (note.find(kBeyondPositions) != std::string::npos)
-      all.needs.push_back(note.substr(0, note.size() - 1));
+    if (note.find(kBeyondPositions) < note.size()) all.needs.push_back(note.substr(0, note.size() - 1));
   const std::string packages = frameworks::kernel_packages(plan);
   if (!packages.empty()) all.needs.push_back(packages + ": without them layers keep more");
   const auto rejection = frameworks::cannot_run(target, plan);
@@ -151,11 +150,10 @@ ExportedPlan exported_plan(const frameworks::ExportTarget& target, const Plan& p
 
 }  // namespace
 
-std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& names, const Plan& plan,
-                                         bool force) {
+std::vector<ExportedPlan> exported_plans(const std::vector<std::string>& to, const Plan& plan, bool force) {
   std::vector<ExportedPlan> all;
   std::vector<Problem> problems;
-  for (const std::string& name : names) {
+  for (const std::string& name : to) {
     const ExportedPlan& one = all.emplace_back(exported_plan(target_of(name, plan), plan));
     if (one.warnings.empty() || force) continue;
     problems.push_back(

@@ -323,8 +323,7 @@ class KernelCost final : public CostSource {
   }
   double product_s(const OperatorShape& s, Phase phase) const {
     const auto [m, n, k] = sizes_of_pass(phase, s.rows, s.columns, s.inner);
-    if (const auto exact = exact_s(enum_name(phase), m, n, k))
-      return c_.kernel_gap_s + *exact / rates_.kernels;
+    if (const auto t_s = exact_s(enum_name(phase), m, n, k)) return c_.kernel_gap_s + *t_s / rates_.kernels;
     const auto seconds = gemm_s(product_precision(s), double(m), double(n), double(k)) / rate_of_pass(phase);
     return c_.kernel_gap_s + (seconds + cast_s(s, phase));
   }

@@ -102,8 +102,7 @@ class ProfileCost final : public CostSource {
     const double work = work_of(s, phase);
     const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
     const auto kernel = kernel_of(s);
-    if (const auto* rates = find_value(operator_rates_, {kind, measured, kernel}))
-      return rates->seconds(work);
+    if (const auto* own = find_value(operator_rates_, {kind, measured, kernel})) return own->seconds(work);
     if (kernel) return unmeasured_->operator_s(s, phase);
     return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
                                                  : profile_.memory_bandwidth_bytes_per_s);

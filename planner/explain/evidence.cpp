@@ -37,9 +37,8 @@ const std::vector<Evidence>& published_evidence() { return built_in().runs; }
 
 const std::vector<NewKind>& new_kind_deviations() { return built_in().new_kinds; }
 
-RunKind kind_of(const ModelSpec& model, const std::string& framework, Precision precision,
-                const Training& t) {
-  RunKind kind{framework};
+RunKind kind_of(const ModelSpec& model, const std::string& by, Precision precision, const Training& t) {
+  RunKind kind{by};
   const auto& layers = model.layers.kinds;
   for (const auto& [name, has] : kLayers)
     if (any_of(layers, [has = has](const auto& named) { return has(named.second); }))

@@ -84,8 +84,7 @@ std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
     entry.second.push_back(traffic(link));
   }
   std::vector<std::string> parts;
-  for (const auto& [name, all] : carried)
-    parts.push_back(fmt::format("{} carries {}", name, joined(all, ", ")));
+  for (const auto& [by, all] : carried) parts.push_back(fmt::format("{} carries {}", by, joined(all, ", ")));
   return fmt::format("{}.", joined(parts, "; "));
 }
 

@@ -40,9 +40,8 @@ std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const
 
 }  // namespace
 
-std::vector<RankMemory> rank_memory(const StepProgram& program,
-                                    const std::vector<StageFootprint>& footprints) {
-  return split(peak_bytes(program), program.rank_of_stage, program.slots, footprints);
+std::vector<RankMemory> rank_memory(const StepProgram& program, const std::vector<StageFootprint>& stages) {
+  return split(peak_bytes(program), program.rank_of_stage, program.slots, stages);
 }
 
 std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {

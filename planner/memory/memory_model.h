@@ -17,8 +17,7 @@
 
 namespace mpt::planner {
 
-std::vector<RankMemory> rank_memory(const StepProgram& program,
-                                    const std::vector<StageFootprint>& footprints);
+std::vector<RankMemory> rank_memory(const StepProgram& program, const std::vector<StageFootprint>& stages);
 
 /// Bytes that a rank needs under any schedule: weights, gradients, optimizer state and one micro-batch in one
 /// of its stages. Late gradients may come when no micro-batch is held. Never above the exact peak.

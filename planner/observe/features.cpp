@@ -57,12 +57,11 @@ double spread_of(const Spreads& spreads, const std::string& name, const std::str
   return found->second;
 }
 
-CorrectionPrior prior_of(const Spreads& spreads, std::span<const Feature> features,
-                         const std::string& where) {
+CorrectionPrior prior_of(const Spreads& spreads, std::span<const Feature> features, const std::string& at) {
   CorrectionPrior prior;
-  for (const Feature& f : features) prior.weights.push_back(spread_of(spreads, f.name, where));
-  prior.layout = spread_of(spreads, "layout", where);
-  prior.measurement = spread_of(spreads, "measurement", where);
+  for (const Feature& f : features) prior.weights.push_back(spread_of(spreads, f.name, at));
+  prior.layout = spread_of(spreads, "layout", at);
+  prior.measurement = spread_of(spreads, "measurement", at);
   return prior;
 }
 

@@ -36,8 +36,7 @@ std::string own_kind(const std::string& text) {
   if (!json)
     return text.find("\"mpt-plan\"") == std::string::npos ? "" : kPlan;  // a damaged plan; reported later
   if (!json->is_object() || !json->contains("model")) return "";
-  if (const auto format = json->find("format"); format != json->end())
-    return *format == "mpt-plan" ? kPlan : "";
+  if (const auto form = json->find("format"); form != json->end()) return *form == "mpt-plan" ? kPlan : "";
   return json->contains("global_batch") && names_one_layout(*json) ? kRequest : "";
 }
 

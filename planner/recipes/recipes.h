@@ -37,8 +37,7 @@ std::vector<RecipeFile> recipe_files(const std::vector<std::filesystem::path>& p
 /// The files of `paths` in another state of their tree. `base` is the root of another work tree of git: each
 /// path has the same place in both. A `base` without .git is the path itself. Starts no program. Throws
 /// UserError if `base` is not a folder.
-std::vector<RecipeFile> files_of_base(const std::vector<std::filesystem::path>& paths,
-                                      const std::string& base);
+std::vector<RecipeFile> files_of_base(const std::vector<std::filesystem::path>& all, const std::string& base);
 
 /// From now on no reader leaves the folders (base/files.h). Files that `asked` names are the user's own: they
 /// are read first, and set its model and cluster. Throws UserError.

@@ -355,9 +355,13 @@ void choose_framework(Resolved& resolved) {
   const frameworks::Framework& usual = frameworks::usual_framework();
   const Training training = training_of(r, p.workload.sequence);
   if (frameworks::trains(usual, p.model, training, p.precision)) return;
-  const auto names = frameworks::frameworks_that_train(p.model, training, p.precision);
+  auto names = frameworks::frameworks_that_train(p.model, training, p.precision);
   if (names.empty()) return;
-  r.framework = names.front();
+  if (names.size() > 1) std::erase(names, frameworks::own_runtime().name);
+  // Large models with experts need the most ways to split.
+  r.framework = p.model.moe() == nullptr ? names.front() : *max_by(names, [](const std::string& name) {
+    return frameworks::framework_named(name, "").abilities.schedules.size();
+  });
   resolved.notes.push_back(
       fmt::format("--framework {} does not train this: planned for --framework {}", usual.name, r.framework));
 }

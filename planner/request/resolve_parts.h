@@ -28,8 +28,7 @@ Execution execution_of(const PlanRequest& request, const ModelSpec& model, const
                        std::vector<std::string>& notes);
 
 /// The modules that selective recompute runs again. Throws UserError for modules that the framework lacks.
-SelectiveRecompute selective_of(const PlanRequest& request, const ModelSpec& model,
-                                const Execution& execution);
+SelectiveRecompute selective_of(const PlanRequest& request, const ModelSpec& model, const Execution& run);
 
 /// The requested precision, or the devices' usual one. Throws UserError for one that they lack.
 Precision precision_of(const PlanRequest& request, const ClusterSpec& cluster);

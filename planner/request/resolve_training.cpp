@@ -131,16 +131,15 @@ GradientWidths own_gradients(const Execution& execution, Precision precision) {
   return {of_bytes(execution.states.gradient_bytes), of_bytes(execution.states.reduced_bytes)};
 }
 
-bool keeps_gradients_in(const frameworks::Framework& framework, const SearchProblem& problem,
-                        Precision asked) {
+bool keeps_gradients_in(const frameworks::Framework& f, const SearchProblem& problem, Precision asked) {
   Training training = problem.training;
   training.bf16_gradients =
-      asked == Precision::bf16 && own_gradients(framework.execution, problem.precision).kept != asked;
-  return (asked != Precision::fp32 || own_gradients(framework.execution, problem.precision).kept == asked ||
-          contains(framework.abilities.trains, frameworks::TrainingFeature::fp32_states)) &&
+      asked == Precision::bf16 && own_gradients(f.execution, problem.precision).kept != asked;
+  return (asked != Precision::fp32 || own_gradients(f.execution, problem.precision).kept == asked ||
+          contains(f.abilities.trains, frameworks::TrainingFeature::fp32_states)) &&
          (asked == Precision::fp32 || problem.precision != Precision::fp32) &&
-         !frameworks::supports_training(framework, training) &&
-         !frameworks::supports_model(framework, problem.model, problem.precision);
+         !frameworks::supports_training(f, training) &&
+         !frameworks::supports_model(f, problem.model, problem.precision);
 }
 
 [[noreturn]] void refuse_gradients(const SearchProblem& problem, const frameworks::Framework& framework,

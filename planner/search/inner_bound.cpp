@@ -30,8 +30,7 @@ double ranks_share_of_sharding_s(const Layout& layout, const SplitModel& split, 
 
 // The rank that owns most owns an even share or more.
 double optimizer_s(const SearchProblem& problem, const Layout& layout, const models::ParameterShare& share) {
-  const int64_t owned =
-      share.dense / models::dense_shard(layout) + share.expert / models::expert_shard(layout);
+  const auto owned = share.dense / models::dense_shard(layout) + share.expert / models::expert_shard(layout);
   const auto even = models::updated_like_adamw(layout, int64_t(double(owned) / double(layout.pipeline)));
   return least_of_pools(problem, [&](const CostSource& source) {
     return layout.offload_optimizer ? source.offloaded_optimizer_s(even) : source.optimizer_s(even);

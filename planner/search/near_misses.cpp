@@ -72,8 +72,7 @@ void NearMisses::add_leaves(const Miss& sharding, std::vector<Miss>& heap) {
   for (const Leaf& leaf : leaves_of(problem_, sharding.node)) {
     if (leaf.recompute == RecomputeChoice::fitted || stands_for_named(problem_, leaf)) continue;
     const Layout layout = resolver_.layout(sharding.node, leaf);
-    const std::vector<int64_t> floors =
-        memory_floors(layout, placement_of(layout, leaf), resolver_.footprints(layout));
+    const auto floors = memory_floors(layout, placement_of(layout, leaf), resolver_.footprints(layout));
     heap.push_back({needed(layout, floors), Level::leaf, false, sharding.node, leaf, made_++});
     std::push_heap(heap.begin(), heap.end());
   }

@@ -125,8 +125,7 @@ void ProgramCache::simulate(const StepTask& task, SimulatedStep& step) {
   for (int64_t few = kFewestRounds * round; repeats && 2 * few <= all; few *= 2) {
     take(few + all % round);
     step.timeline = planner::simulate(*step.program, step.durations_s);
-    const RepeatedStep range =
-        with_more_rounds(*step.program, step.timeline, step.more_micro_batches / round);
+    const auto range = with_more_rounds(*step.program, step.timeline, step.more_micro_batches / round);
     step.step_time_s = range.most_s;
     if (range.most_s - range.least_s <= kDigits * range.most_s) return;
     step.step_time_s = std::numeric_limits<double>::infinity();

@@ -71,8 +71,7 @@ void lengthen(const StepProgram& program, int64_t more, std::vector<PathPart>& p
 RepeatedStep with_more_rounds(const StepProgram& program, const Timeline& timeline, int64_t rounds) {
   const auto stages = size_t(program.stages), count = size_t(program.micro_batches);
   const auto round = size_t(program.ranks), middle = count / round / 2 * round;
-  MPT_CHECK(count >= size_t(kFewestRounds) * round, "{} micro-batches are too few rounds of {}", count,
-            round);
+  MPT_CHECK(count >= size_t(kFewestRounds) * round, "{} micro-batches are few rounds of {}", count, round);
   // No instruction waits for one of more than two rounds before.
   const size_t first = middle - 3 * round, end = middle + round;
   std::vector<double> ends(kInstructionKinds * stages * (end - first), 0.0);

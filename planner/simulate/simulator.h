@@ -36,8 +36,7 @@ struct Contention {
 
 /// As above, with compute slowed by contention: compute instructions advance by the current rate, all others
 /// by their duration. Equal to the plain simulation, to the bit, if no rate is below 1.
-Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
-                  const Contention& contention);
+Timeline simulate(const StepProgram& program, std::span<const double> times_s, const Contention& contention);
 
 /// A plan's durations in its program: its predicted step.
 Timeline simulate(const Plan& plan, const StepProgram& program);

@@ -391,8 +391,7 @@ def load(path: Union[str, "os.PathLike[str]"]) -> Plan:
             fields = json.load(file)
         except ValueError as error:
             raise _wrong(os.fspath(path), f"no JSON ({error})", "a plan.json") from None
-    text = str(_ask({"do": "explain", "plan": fields}).value["text"])  # the planner checks it
-    return Plan._of(fields, text)
+    return Plan._of(fields, str(_ask({"do": "explain", "plan": fields}).value["text"]))  # the planner checks it
 
 
 def models() -> List[str]:

@@ -93,8 +93,7 @@ class _Asking:
             if _loaded is None:
                 _loaded = _library()
             progress = _PROGRESS(self._progress) if self.on_progress is not None else _PROGRESS()
-            stop = _STOP(lambda _context: int(self.stop))
-            answer = _loaded.mpt_answer(self.question, progress, stop, None)
+            answer = _loaded.mpt_answer(self.question, progress, _STOP(lambda _context: int(self.stop)), None)
             if not answer:
                 raise MemoryError("mpt: no memory for the answer")
             self.text = ctypes.string_at(answer).decode()

@@ -31,8 +31,8 @@ class ThreadLanes final : public Lanes {
       if (const auto lane = program.lane_on(id, rank)) {
         if (auto& queue = queues_[size_t(lane->stream)]; !queue) queue = std::make_unique<Queue>();
       }
-    for (auto& queue : queues_)
-      if (queue) queue->thread = std::thread([this, q = queue.get()] { serve(*q); });
+    for (auto& one : queues_)
+      if (one) one->thread = std::thread([this, q = one.get()] { serve(*q); });
   }
 
   ~ThreadLanes() override {

@@ -229,8 +229,7 @@ void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   saved.copies = dispatch(routing, x);
   saved.weights = numbers(routing.copies);
   std::vector<int32_t> by_copy(static_cast<size_t>(routing.copies));
-  for (size_t i = 0; i < by_copy.size(); ++i)
-    by_copy[size_t(routing.place[i])] = int32_t(int64_t(i) / parts_);
+  for (size_t i = 0; i < by_copy.size(); ++i) by_copy[size_t(routing.place[i])] = int32_t(i / size_t(parts_));
   const DataType wide = state_type_of(sizes_.type);
   device_.run(wide, GatherRows{.count = routing.copies,
                                .columns = 1,

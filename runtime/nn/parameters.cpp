@@ -34,8 +34,7 @@ double normal(uint64_t stream, int64_t index) {
 void draw_block(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t first,
                 int64_t end, double* to) {
   for (int64_t i = first; i < end; ++i) {
-    const int64_t row = block.global_row + i / block.columns,
-                  column = block.global_column + i % block.columns;
+    const auto row = block.global_row + i / block.columns, column = block.global_column + i % block.columns;
     const double noise = parameter.deviation > 0.0
                              ? parameter.deviation * normal(stream, row * parameter.global_columns + column)
                              : 0.0;

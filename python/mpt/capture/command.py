@@ -116,8 +116,7 @@ def _answer(command: Sequence[str], found: shell.Found) -> Dict[str, Any]:
             raise
     if text:
         return json.loads(text)
-    how = f"signal {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
-    return {"died": how}
+    return {"died": (f"signal {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}")}
 
 
 def _listed(names: List[str]) -> str:

@@ -103,8 +103,7 @@ class Files:
         writes = not isinstance(file, int) and set(mode) & set("wax+")
         if writes and "r" in mode and not self._is_there(self.now_at(file)):
             _missing(file)
-        place = self.to_write(file, "x" in mode, "w" not in mode) if writes else self.now_at(file)
-        return self.os["open"](place, mode, *arguments, **named)
+        return self.os["open"](self.to_write(file, "x" in mode, "w" not in mode) if writes else self.now_at(file), mode, *arguments, **named)
 
     def open_descriptor(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: Optional[int] = None) -> int:
         if dir_fd is not None:
@@ -113,8 +112,7 @@ class Files:
             return self.os["os.open"](self.now_at(path), flags, mode)
         if not flags & os.O_CREAT and not self._is_there(self.now_at(path)):
             _missing(path)
-        place = self.to_write(path, bool(flags & os.O_CREAT and flags & os.O_EXCL), not flags & os.O_TRUNC)
-        return self.os["os.open"](place, flags, mode)
+        return self.os["os.open"](self.to_write(path, bool(flags & os.O_CREAT and flags & os.O_EXCL), not flags & os.O_TRUNC), flags, mode)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: Optional[int] = None) -> None:
         if dir_fd is not None or self.is_free(path):
@@ -149,8 +147,7 @@ class Files:
             return self.os["symlink"](source, target, *arguments, **named)
         if self._is_there(self.now_at(target)):
             _there_already(target)
-        whole = os.path.join(os.path.dirname(os.path.abspath(os.fsdecode(target))), os.fsdecode(source))
-        self.os["symlink"](self.now_at(whole), self._new(target))
+        self.os["symlink"](self.now_at(os.path.join(os.path.dirname(os.path.abspath(os.fsdecode(target))), os.fsdecode(source))), self._new(target))
 
     def _reads(self, name: str) -> Callable[..., Any]:
         def read(path: Any = ".", *arguments: Any, **named: Any) -> Any:

@@ -143,8 +143,7 @@ void Socket::send_all(const void* data, size_t bytes, const std::optional<Patien
   const int flags = MSG_NOSIGNAL | (patience ? MSG_DONTWAIT : 0) | (more_follows ? MSG_MORE : 0);
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    if (patience && !wait(POLLOUT, *patience))
-      throw RunError("the other side did not read within the timeout");
+    if (patience && !wait(POLLOUT, *patience)) throw RunError("the other side did not read in time");
     const ssize_t sent = ::send(descriptor_, at, bytes, flags);
     if (sent < 0 && (errno == EINTR || (patience && errno == EAGAIN))) continue;
     if (sent <= 0) fail("the connection is lost");
@@ -156,8 +155,7 @@ void Socket::send_all(const void* data, size_t bytes, const std::optional<Patien
 bool Socket::receive_all(void* data, size_t bytes, const std::optional<Patience>& patience) const {
   char* at = static_cast<char*>(data);
   for (size_t got = 0; got < bytes;) {
-    if (patience && !wait(POLLIN, *patience))
-      throw RunError("the other side did not answer within the timeout");
+    if (patience && !wait(POLLIN, *patience)) throw RunError("the other side did not answer in time");
     const ssize_t received = ::recv(descriptor_, at + got, bytes - got, patience ? MSG_DONTWAIT : 0);
     if (received < 0 && (errno == EINTR || (patience && errno == EAGAIN))) continue;
     if (received == 0 && got == 0) return false;

@@ -31,8 +31,7 @@ class Products {
   virtual ~Products() = default;
   /// Computes it, with scratch from `memory`, or returns false: then nothing was done. Which of the two
   /// depends on the shape alone. Equal operands give equal bits.
-  virtual bool multiply(const ProductShape& shape, const ProductOperands& operands,
-                        WideningMemory& memory) = 0;
+  virtual bool multiply(const ProductShape& shape, const ProductOperands& operands, WideningMemory& room) = 0;
 };
 
 /// oneDNN's, or null. `reason` says then why: this build has none, or the processor has no bf16.
