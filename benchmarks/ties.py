@@ -76,7 +76,8 @@ def threshold(pairs):
 
 def threshold_in_use():
     """kEqualTimes of core/ties.h."""
-    return float(re.search(r"kEqualTimes = ([\d.]+);", (pathlib.Path(__file__).resolve().parents[1] / "core/ties.h").read_text()).group(1))
+    header = pathlib.Path(__file__).resolve().parents[1] / "core/ties.h"
+    return float(re.search(r"kEqualTimes = ([\d.]+);", header.read_text()).group(1))
 
 
 def percent(x):
@@ -94,7 +95,8 @@ def share(t):
 def table(records, predictions, scatter):
     """The section in Markdown. `scatter`: by how much measurements of the same thing differ."""
     pairs = pairs_of(times_of(records, predictions))
-    every, apart = by_difference(pairs), by_difference(([p for p in pairs if p[2] > scatter]))
+    pairs_apart = [p for p in pairs if p[2] > scatter]
+    every, apart = by_difference(pairs), by_difference(pairs_apart)
 
     def cells(t):
         return f"{t['pairs']} | {share(t)} | {probability(t['p'])} | {t['most']} : {t['least']} | {probability(t['p_of_sources'])}"

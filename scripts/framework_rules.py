@@ -66,7 +66,8 @@ class Expressions(ast.NodeTransformer):
         if name := self.setting(node):
             return ast.Name(name)
         if isinstance(node, (*SIMPLE, *OPERATORS)):
-            return self.generic_visit(node) if isinstance(getattr(node, "op", OPERATORS[0]()), OPERATORS) else UNKNOWN
+            understood = isinstance(getattr(node, "op", OPERATORS[0]()), OPERATORS)
+            return self.generic_visit(node) if understood else UNKNOWN
         return node if isinstance(node, (ast.Load, ast.Store)) else UNKNOWN
 
     def call(self, node):
@@ -217,7 +218,8 @@ def kind_of(annotation):
             items = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
             return "text", [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
     words = set(text.replace("Optional[", "").rstrip("]").replace(" ", "").split("|")) - {"None"}
-    return {"int": "int", "float": "float", "bool": "flag", "str": "text"}.get(words.pop(), "other") if len(words) == 1 else "other", []
+    kinds = {"int": "int", "float": "float", "bool": "flag", "str": "text"}
+    return kinds.get(words.pop(), "other") if len(words) == 1 else "other", []
 
 
 def used(rules, names):

@@ -201,9 +201,7 @@ std::vector<Incumbent> rank_results(std::vector<Incumbent> best, const ResultLim
     });
     const double most_s = (1.0 + wanted.equal_share) * best.front().step_time_s;
     const auto end = find_if(best, [&](const Incumbent& one) { return one.step_time_s > most_s; });
-    const auto order = [](const Incumbent& one) {
-      return std::tuple(kinds_of(one.layout), one.layout.offload_optimizer, one.peak_bytes);
-    };
+    const auto order = [](const Incumbent& one) { return std::pair(kinds_of(one.layout), one.peak_bytes); };
     const auto simplest = std::min_element(
         best.begin(), end, [&](const Incumbent& a, const Incumbent& b) { return order(a) < order(b); });
     std::rotate(best.begin(), simplest, simplest + 1);

@@ -103,7 +103,8 @@ def _titan_converters(spec: Any) -> str:
         return ""
     head = any(name.endswith("lm_head") and kind in found for name, found in narrow)
     named = "filter_fqns" if kind == "Float8" else "fqns"  # Float8 lists the excluded names, the others list the converted ones
-    return f", converters=[{kind}LinearConverter.Config({named}={(["lm_head"] if head != (kind == "Float8") else [])!r})]"
+    names = ["lm_head"] if head != (kind == "Float8") else []
+    return f", converters=[{kind}LinearConverter.Config({named}={names!r})]"
 
 
 def _hook_titan(module: Any) -> None:
