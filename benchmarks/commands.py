@@ -56,8 +56,7 @@ class Times:
 
 def words_of(request):
     title, model, cluster, batch, *more = request
-    command = ["estimate"] if request is ESTIMATE else []
-    return [*command, "--model", model, "--cluster", cluster, "--global-batch", str(batch), *more]
+    return [*(["estimate"] if request is ESTIMATE else []), "--model", model, "--cluster", cluster, "--global-batch", str(batch), *more]
 
 
 def timed(programs, request, threads, output):

@@ -63,8 +63,7 @@ def _of_deepspeed(words: Sequence[str]) -> Job:
     args = parse_args(list(words))
     hosts = fetch_hostfile(args.hostfile) or {}
     each = args.num_gpus if args.num_gpus > 0 else next(iter(hosts.values()), 0) or _number("gpu", "--num_gpus")
-    nodes = args.num_nodes if args.num_nodes > 0 else max(1, len(hosts))
-    return Job(args.user_script, args.module, args.user_args, each * nodes, each, {})
+    return Job(args.user_script, args.module, args.user_args, each * (args.num_nodes if args.num_nodes > 0 else max(1, len(hosts))), each, {})
 
 
 def _of_python(words: Sequence[str]) -> Job:
