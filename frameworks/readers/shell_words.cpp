@@ -71,8 +71,9 @@ class ShellReader {
       } else if (c == '#') {
         skip_to_line_end();
       } else if (!is_list_ && (c == '<' || c == '>')) {
-        const bool touches = !command.empty() && is_name_part(text_[at_ - 1]);  // "2>": not a word
-        if (touches && number_of<uint32_t>(command.back().text)) command.pop_back();
+        // "2>" is the number of a file, and "$N>" is a word.
+        const bool numbered = !command.empty() && text_[at_ - 1] >= '0' && text_[at_ - 1] <= '9';
+        if (numbered && number_of<uint32_t>(command.back().text)) command.pop_back();
         read_redirection();
       } else if (read_bracketed(command)) {  // NOLINT(bugprone-branch-clone): read in this order
         continue;

@@ -53,10 +53,44 @@ TEST(Recipes, RecipesThatAreCalledHaveWhatAllOfBridgesHave) {
     EXPECT_FALSE(drops(in)) << name;
   }
   EXPECT_FALSE(called("llama3_8b_sft_config").layout.overlap_gradient_reduce);
+  // training/config.py, 1955 to 1967: one of both sections is enough.
+  const std::string off = "cfg.optimizer.use_distributed_optimizer = False\n";
+  EXPECT_EQ(called("llama3_8b_pretrain_config", off).layout.zero, 1) << "ddp has it on";
+  EXPECT_EQ(called("llama3_8b_sft_config", "cfg.ddp.use_distributed_optimizer = False\n").layout.zero, 1);
   EXPECT_EQ(
-      called("llama3_8b_pretrain_config", "cfg.optimizer.use_distributed_optimizer = False\n").layout.zero,
+      called("llama3_8b_pretrain_config", off + "cfg.ddp.use_distributed_optimizer = False\n").layout.zero,
       0);
   EXPECT_TRUE(drops(called("llama3_8b_pretrain_config", "cfg.model.hidden_dropout = 0.1\n")));
+}
+
+TEST(Recipes, LinesOfACalledRecipeAreNoSizesAndAreNoted) {
+  const auto called = [](const std::string& more) {
+    return import_megatron_bridge(
+        recipe_file("lines.py",
+                    "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\ncfg = "
+                    "llama3_8b_pretrain_config()\n"
+                    "cfg.model.seq_length = 8192\ncfg.train.micro_batch_size = 1\n" +
+                        more));
+  };
+  EXPECT_NEAR(parameters_of(called("cfg.model.recompute_num_layers = 1\n")), 8.03e9, 0.01e9);
+  EXPECT_NEAR(parameters_of(called("cfg.model.mtp_num_layers = None\n")), 8.03e9, 0.01e9);
+}
+
+TEST(Recipes, PluginsOfNemoAreThePrecision) {
+  const auto read = [](const std::string& more) {
+    return import_megatron_bridge(
+        recipe_file("plugins.py",
+                    "from nemo.collections import llm\nrecipe = llm.llama3_70b.pretrain_recipe(num_nodes=8)\n"
+                    "recipe.trainer.strategy.tensor_model_parallel_size = 8\n"
+                    "recipe.data.seq_length = 8192\nrecipe.data.micro_batch_size = "
+                    "1\nrecipe.data.global_batch_size = 512\n" +
+                        more));
+  };
+  EXPECT_EQ(read("").layout.precision, Precision::bf16);
+  EXPECT_EQ(read("recipe.trainer.plugins = bf16_with_fp8_current_scaling_mixed()\n").layout.precision,
+            Precision::fp8);
+  EXPECT_TRUE(has_note(read("recipe.trainer.plugins = bf16_with_fp8_mixed()\n"), "taken as bf16_mixed"))
+      << "not Bridge's";
 }
 
 // As src/megatron/bridge/recipes/llama/h100/llama3.py: the second function changes what the first returns.

@@ -304,6 +304,8 @@ TEST(Launch, RedirectionsAndArgumentsOfTheScriptAreNoValues) {
   };
   EXPECT_EQ(recompute("False > log 2>&1"), Recompute::none);
   EXPECT_EQ(recompute("True >log 2>&1"), Recompute::full);
+  EXPECT_EQ(read_any("end.sh", "N=8\n" + line + "--per_device_train_batch_size $N>log\n").layout.micro_batch,
+            8);
   EXPECT_EQ(read_any("end.sh", line + "--per_device_train_batch_size 8 \\\n> log 2>&1\n").layout.micro_batch,
             8);
 }

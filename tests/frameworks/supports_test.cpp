@@ -146,6 +146,10 @@ const Case kCases[] = {
        l.recompute = Recompute::full, l.recomputed_layers = {3, 2};
      }},
     {"torchtitan", "", [](Layout& l) { l.tensor = 2, l.data = 4, l.zero = 3, l.shard = 4; }},
+    {"torchtitan", "may have ZeRO 3 with pipeline parallelism, which MPT does not plan",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 3, l.shard = 4, l.layers_per_stage = {16, 16};
+     }},
     {"torchtitan", "has no all_to_all context parallelism",
      [](Layout& l) { l.context = 2, l.data = 4, l.context_method = ContextMethod::all_to_all; }},
     {"torchtitan", "combines plain replicas with no other parallelism",
