@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "base/words.h"
 #include "core/ties.h"
 #include "frameworks/supports/supports.h"
 #include "planner/answer/recommend.h"
@@ -111,6 +112,10 @@ std::optional<OtherStages> faster_stages(const Estimated& e) {
 Layout layout_to_estimate(const Resolved& resolved) {
   const SearchProblem& problem = resolved.problem;
   const PlanRequest& request = resolved.request;
+  const Json bounds = to_json(request.bounds);
+  for (const auto& [field, values] : bounds.items())
+    if (!request.layout && values.is_array() && values.size() > 1)
+      refuse_input(option_of(field), values.dump(), "one value", "`compare` prices a list of values");
   Layout layout = request.layout ? within_bounds(problem, *request.layout) : layout_of_bounds(problem);
   if (!request.layers_per_stage.empty()) layout.layers_per_stage = request.layers_per_stage;
   problem.set_job(layout);

@@ -267,9 +267,9 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
 }
 
 void check_searches(const PlanRequest& request) {
-  if (request.layers_per_stage.empty()) return;
-  refuse_input("/layers_per_stage", "of a search", "of a layout to estimate, with mpt-plan estimate",
-               "leave it out: a search divides the layers itself");
+  if (!request.layout && request.layers_per_stage.empty()) return;
+  refuse_input(request.layout ? "/layout" : "/layers_per_stage", "of a search",
+               "of a layout to estimate, with mpt-plan estimate", "leave it out: a search chooses the layout itself");
 }
 
 Plan plan(Resolved& resolved, const Watch& watch) {

@@ -132,7 +132,7 @@ class Plan(types.PlanFields):
     def days(self, tokens: float, goodput: float = 1.0) -> "Days":
         """Days of a whole training of this number of tokens, such as 1e12. `goodput`: the share of the time that trains; the rest is
         failures, saving and evaluation."""
-        if not (0 < goodput <= 1 and 0 < tokens < math.inf):
+        if isinstance(tokens, str) or not (0 < goodput <= 1 and 0 < tokens < math.inf):
             raise _wrong("days", f"{tokens} tokens, goodput {goodput}", "tokens above 0, such as 1e12, and a goodput above 0 and at most 1")
         sure = self.confidence
         days = lambda step_s: None if not step_s else tokens / (self.workload.global_batch * self.workload.sequence) * step_s / goodput / 86400
@@ -159,8 +159,9 @@ class Plan(types.PlanFields):
         """Why the plan is not another one: why_not(tp=8, pp=4), or why_not("tp=8,pp=4")."""
         words = [layout] if layout else []
         for name, value in degrees.items():
-            values = value if isinstance(value, (list, tuple)) else [value]
-            words.append(f"{name.replace('_', '-')}=" + ",".join({True: "on", False: "off"}[v] if isinstance(v, bool) else str(v) for v in values))
+            if isinstance(value, (list, tuple)):
+                raise _wrong("why_not", f"{name}={value!r}"[:60], "one layout", "ask about each of them")
+            words.append(f"{name.replace('_', '-')}={ {True: 'on', False: 'off'}[value] if isinstance(value, bool) else value}")
         if not words:
             raise _wrong("why_not", "nothing", "the layouts that are asked about, such as tp=8")
         return str(_ask({"do": "why_not", "plan": self.json, "layout": ",".join(words), "profile": profile, "kernels": kernels}).value["text"])
@@ -340,10 +341,11 @@ def recommend(model: Any = None, offers: Any = (), global_batch: Optional[int] =
 
 
 def fits(model: Any = None, cluster: Any = None, global_batch: Optional[int] = None, **options: "Unpack[types.Options]") -> Fit:
-    """Whether a layout fits. Without a batch each replica gets one micro-batch per stage, which fills the pipeline."""
-    degrees = {name: options.get(name) or 1 for name in ("dp", "pp", "micro_batch")}
-    if global_batch is None and options.get("dp") is not None and all(isinstance(degree, int) for degree in degrees.values()):
-        global_batch = degrees["dp"] * degrees["pp"] * degrees["micro_batch"]
+    """Whether a layout fits. Without a batch, but with dp, each replica gets one micro-batch per stage, which fills the
+    pipeline."""
+    degrees = [str(options.get(name) or 1) for name in ("dp", "pp", "micro_batch")]
+    if global_batch is None and options.get("dp") is not None and all(map(str.isdigit, degrees)):
+        global_batch = math.prod(map(int, degrees))
     return estimate(model, cluster, global_batch, **options).fit
 
 

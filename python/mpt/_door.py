@@ -39,6 +39,9 @@ class InputError(Error, ValueError):
         self.problems = problems
         self.place, self.finding, self.expectation, self.remedy = problems[0]
 
+    def __reduce__(self) -> Any:  # an exception is pickled with its text alone, and a pool of processes waits for ever
+        return InputError, (str(self), self.problems)
+
 
 class Defect(Error, RuntimeError):
     """A defect of MPT. Please report it."""

@@ -61,6 +61,7 @@ def request_of(model: Any, cluster: Any, options: Dict[str, Any]) -> Dict[str, A
     for name, value in options.items():
         if value is None:
             continue
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value.tolist() if hasattr(value, "tolist") else value  # of NumPy
         if name not in types.OPTIONS and name != "layout":
             near = difflib.get_close_matches(name, types.OPTIONS, 1)
             raise wrong(name, "no option of that name", "an option of mpt-plan, with underscores: mpt.types.OPTIONS",

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import pickle
 import re
 import signal
 import subprocess
@@ -259,6 +260,41 @@ def test_errors_carry_their_parts():
     assert (error.place, error.finding, error.expectation, error.remedy) == tuple(error.problems[0])
     with pytest.raises(mpt.InputError, match="globl_batch"):
         mpt.plan("llama3-8b", "dgx-h100:1", globl_batch=64)
+
+
+def test_an_error_reaches_the_parent_of_a_pool():
+    with pytest.raises(mpt.InputError) as raised:
+        mpt.plan("llama3-8b", "dgx-h100:1")
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert type(again) is mpt.InputError and again.problems == raised.value.problems and str(again) == str(raised.value)
+
+
+@pytest.mark.parametrize("ask, place", [
+    (lambda plan: mpt.estimate("llama3-8b", "dgx-h100:1", 64, tp=[1, 8]), "tp"),
+    (lambda plan: mpt.estimate("llama3-8b", "dgx-h100:1", 64, recompute=["none", "full"]), "recompute"),
+    (lambda plan: mpt.plan("llama3-8b", "dgx-h100:1", 64, layout=plan.json["layout"]), "/layout"),
+    (lambda plan: plan.why_not(zero=[2, 3]), "why_not"),
+    (lambda plan: plan.days("1T"), "days"),
+])
+def test_what_is_asked_in_vain_is_refused(plan, ask, place):
+    with pytest.raises(mpt.InputError) as raised:
+        ask(plan)
+    assert raised.value.place == place
+
+
+class OfNumPy:
+    def __init__(self, value):
+        self.value = value
+
+    def tolist(self):
+        return self.value
+
+
+def test_values_of_numpy_are_numbers(plan):
+    plain = mpt.estimate("llama3-8b", "dgx-h100:1", 64, tp=8, sp=True)
+    same = mpt.estimate("llama3-8b", "dgx-h100:1", OfNumPy(64), tp=OfNumPy([8]), sp=OfNumPy(True))
+    assert same.step_time_s == plain.step_time_s
+    assert mpt.fits("llama3-8b", "dgx-h100:1", dp="8") == mpt.fits("llama3-8b", "dgx-h100:1", dp=8)
 
 
 def test_progress_is_told_and_ends_the_search():
